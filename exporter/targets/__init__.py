@@ -1,0 +1,1 @@
+"""What a target device does: its kernels and its allocator."""
