@@ -1,0 +1,1 @@
+"""Zoos: where models come from."""

@@ -1,0 +1,126 @@
+"""What the commands share: the database option, and a run with its progress and summary."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from store.errors import ProfileError
+
+if TYPE_CHECKING:
+    from exporter.pipeline import Interruption, Report
+    from exporter.worker import Job
+
+DEFAULT_DB = "sqlite:///data/profiles.db"
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+class Refusal(click.ClickException):
+    """What was asked for cannot be done; nothing was changed."""
+
+    exit_code = 2
+
+
+def database_option(command: Command) -> Command:
+    """Add ``--db`` to a command; it arrives as a URL."""
+    return click.option(
+        "--db",
+        "url",
+        metavar="URL",
+        default=DEFAULT_DB,
+        show_default=True,
+        callback=lambda _context, _option, value: database_url(value),
+        help="Database: a URL, or the path of an SQLite file.",
+    )(command)
+
+
+def database_url(text: str) -> str:
+    """Return a database URL for what a user gives: a URL, or the path of an SQLite file."""
+    return text if "://" in text else f"sqlite:///{text}"
+
+
+def shown(url: str) -> str:
+    """Return a database URL for people: a plain path for SQLite, and never a password."""
+    return re.sub(r"(://[^:/@]+):[^@]*@", r"\1:***@", url).removeprefix("sqlite:///")
+
+
+def profile(
+    jobs: list[Job],
+    url: str,
+    *,
+    workers: int,
+    force: bool,
+    fail_fast: bool,
+    quiet: bool,
+    as_json: bool,
+    interruption: Interruption,
+) -> int:
+    """Profile what is missing, show how it goes, and return the exit status.
+
+    Raises:
+        click.ClickException: if the database cannot be used.
+    """
+    from rich.console import Console
+
+    from exporter.pipeline import run, split_stored
+    from exporter.progress import RunProgress, failure_lines, summary_line, totals_table
+    from store import open_store
+
+    started = time.monotonic()
+    try:
+        store = open_store(url, create=True)
+        wanted, skipped = (jobs, []) if force else split_stored(jobs, store)
+    except ProfileError as error:
+        raise Refusal(str(error)) from error
+    with RunProgress(Console(stderr=True, quiet=quiet), len(wanted)) as progress:
+        try:
+            report = run(
+                wanted,
+                store,
+                workers=workers,
+                overwrite=force,
+                fail_fast=fail_fast,
+                observer=progress,
+                interruption=interruption,
+            )
+        except ProfileError as error:
+            raise click.ClickException(str(error)) from error
+    report.skipped.extend(skipped)
+    if as_json:
+        click.echo(json.dumps(summary(report, url, time.monotonic() - started), indent=2))
+    elif not quiet:
+        output = Console(width=None if sys.stdout.isatty() else 120)
+        if report.stored:
+            output.print(totals_table(report.stored))
+        output.out(summary_line(report, shown(url), time.monotonic() - started), highlight=False)
+    for line in failure_lines(report.failed):
+        click.echo(f"failed: {line}", err=True)
+    if report.interrupted:
+        click.echo("interrupted; what was finished is stored", err=True)
+        return 128 + report.interrupted
+    return 1 if report.failed else 0
+
+
+def summary(report: Report, url: str, seconds: float) -> dict[str, Any]:
+    """Return what ``--json`` prints."""
+    return {
+        "database": shown(url),
+        "stored": [asdict(totals) for totals in report.stored],
+        "skipped": [named(job) for job in report.skipped],
+        "failed": [named(outcome.job) | {"error": outcome.error} for outcome in report.failed],
+        "interrupted": bool(report.interrupted),
+        "seconds": round(seconds, 3),
+    }
+
+
+def named(job: Job) -> dict[str, Any]:
+    """Return what names a job in a summary."""
+    return {"zoo": job.zoo, "model": job.model, "batch_size": job.settings.batch_size}

@@ -1,0 +1,137 @@
+"""How a run is shown: live on a terminal, one line per model elsewhere; a table at the end."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Self
+
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from types import TracebackType
+
+    from rich.console import Console
+
+    from exporter.pipeline import Report
+    from exporter.worker import Job, Outcome
+    from store.records import Totals
+
+MIB = 1 << 20
+
+
+class RunProgress:
+    """Follows a run on a console; a context manager and an ``exporter.pipeline.Observer``."""
+
+    def __init__(self, console: Console, total: int) -> None:
+        self._console = console
+        self._total = total
+        self._done = 0
+        self._started = time.monotonic()
+        self._live = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[left]}"),
+            console=console,
+            disable=not console.is_terminal,
+            transient=True,
+        )
+        self._task = self._live.add_task("profiling", total=total, left="")
+
+    def __enter__(self) -> Self:
+        self._live.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._live.stop()
+
+    def finished(self, outcome: Outcome) -> None:
+        """Show that a job is done."""
+        self._done += 1
+        left = (time.monotonic() - self._started) / self._done * (self._total - self._done)
+        left_text = f"about {_duration(left)} left" if self._done < self._total else ""
+        status = "ok" if outcome.profile else "failed"
+        line = f"{job_name(outcome.job)}  {status}  {outcome.seconds:.1f} s"
+        if self._console.is_terminal:
+            self._live.update(self._task, advance=1, left=left_text)
+            color = "green" if outcome.profile else "red"
+            self._console.print(f"[{color}]{line}[/{color}]", highlight=False)
+        else:
+            count = f"{self._done}/{self._total}"
+            self._console.out("  ".join(filter(None, [line, count, left_text])), highlight=False)
+
+
+def job_name(job: Job) -> str:
+    """Return a job's name for people: the model and what tells jobs of one run apart."""
+    return f"{job.model} x{job.settings.batch_size}"
+
+
+def _duration(seconds: float) -> str:
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    minutes, rest = divmod(whole, 60)
+    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def totals_table(rows: Sequence[Totals]) -> Table:
+    """Return the table of what was stored, in alphabetical order."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("model", no_wrap=True)
+    for heading in (
+        "batch",
+        "nodes",
+        "ops",
+        "fwd GFLOP",
+        "bwd GFLOP",
+        "param MiB",
+        "kept MiB",
+        "s",
+    ):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for row in sorted(rows, key=lambda row: (row.model, row.batch_size)):
+        table.add_row(
+            row.model,
+            f"{row.batch_size}",
+            f"{row.node_count}",
+            f"{row.op_count}",
+            f"{row.fwd_flops / 1e9:.3f}",
+            f"{row.bwd_flops / 1e9:.3f}",
+            f"{row.param_bytes / MIB:.1f}",
+            f"{row.kept_bytes / MIB:.1f}",
+            f"{row.seconds:.2f}",
+        )
+    return table
+
+
+def failure_lines(failed: Sequence[Outcome]) -> list[str]:
+    """Return one line for every reason why jobs failed, with the jobs that share it."""
+    reasons: dict[str, list[str]] = {}
+    for outcome in failed:
+        reason = outcome.error.replace(outcome.job.model, "{model}")
+        reasons.setdefault(reason, []).append(job_name(outcome.job))
+    lines = []
+    for reason, names in reasons.items():
+        if len(names) == 1:
+            model = names[0].rpartition(" x")[0]
+            lines.append(f"{names[0]}: {reason.replace('{model}', model)}")
+        else:
+            lines.append(f"{', '.join(names)}: {reason.replace('{model}', 'the model')}")
+    return lines
+
+
+def summary_line(report: Report, database: str, seconds: float) -> str:
+    """Return the closing sentence of a run."""
+    parts = [f"{len(report.stored)} stored in {database} in {_duration(seconds)}"]
+    if report.skipped:
+        parts.append(f"{len(report.skipped)} there already (--force replaces them)")
+    if report.failed:
+        parts.append(f"{len(report.failed)} failed")
+    return ", ".join(parts)

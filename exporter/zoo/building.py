@@ -1,0 +1,165 @@
+"""Building models without their memory: on the meta device, with the values that constructors read.
+
+Parameters go to the meta device. What a constructor may want to read (``torch.linspace`` for drop
+rates, ``torch.tensor`` of sizes, position tables) is small and has determined values: it is made
+for real, and goes to the meta device when the model stands. So most constructors that read values
+work, and a model larger than any memory can still be built.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import torch
+from torch import nn
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+Model = TypeVar("Model", bound=nn.Module)
+
+# Factories whose result is determined by their arguments, hence worth having for real.
+_DETERMINED = {
+    torch.arange, torch.as_tensor, torch.asarray, torch.eye, torch.full, torch.linspace,
+    torch.logspace, torch.ones, torch.tensor, torch.tril_indices, torch.triu_indices, torch.zeros,
+}  # fmt: skip
+# Factories whose values nobody may rely on: parameters are made of these.
+_UNDETERMINED = {
+    torch.empty, torch.empty_strided, torch.rand, torch.randint, torch.randn, torch.randperm,
+    torch.normal,
+}  # fmt: skip
+# Real up to here. Above, values are not read one by one; and a model of thousands of layers must
+# not fill the memory. 2**16 elements hold every position table of windowed attention.
+_MOST_REAL_ELEMENTS = 1 << 16
+
+
+class _Construction(TorchFunctionMode):
+    """Puts what constructors create on the meta device, except small determined values."""
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Iterable[type],
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        kwargs = kwargs or {}
+        if kwargs.get("device") is None and kwargs.get("out") is None:
+            if func in _UNDETERMINED:
+                return func(*args, **kwargs | {"device": "meta"})
+            if func in _DETERMINED:
+                # The size is known only when it is there; on meta that costs nothing.
+                if func not in (torch.tensor, torch.as_tensor, torch.asarray):
+                    probe = func(*args, **kwargs | {"device": "meta"})
+                    if probe.numel() > _MOST_REAL_ELEMENTS:
+                        return probe
+                return func(*args, **kwargs)
+        leaves, spec = tree_flatten((args, kwargs))
+        if func is not torch.Tensor.copy_ and _is_mixed(leaves):
+            args, kwargs = tree_unflatten([_on_meta(leaf) for leaf in leaves], spec)
+        return func(*args, **kwargs)
+
+
+def _is_mixed(leaves: list[Any]) -> bool:
+    """Return whether meta tensors meet real ones that are more than a number."""
+    tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+    return any(t.is_meta for t in tensors) and any(not t.is_meta and t.dim() for t in tensors)
+
+
+def _on_meta(leaf: Any) -> Any:
+    if isinstance(leaf, torch.Tensor) and not leaf.is_meta and leaf.dim():
+        move_to_meta([leaf])  # the caller's own object: it may be about to be written to
+    return leaf
+
+
+def build_on_meta(factory: Callable[[], Model]) -> tuple[Model, str]:
+    """Return the model that the factory makes, on the meta device, and where it was constructed.
+
+    The second value is "meta", or "cpu" if the constructor needs values that a meta tensor does
+    not have; the finished model was then moved. Random state is left as it was, and whatever the
+    constructor draws is the same each time.
+
+    Raises:
+        Exception: what the factory raises when it runs on the CPU.
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        try:
+            with _Construction():
+                model = factory()
+            built_on = "meta"
+        except (RuntimeError, NotImplementedError, ValueError, TypeError):
+            # Any way of asking a meta tensor for its values ends in one of these. An argument
+            # that is wrong in itself raises again below.
+            torch.manual_seed(0)
+            model = factory()
+            built_on = "cpu"
+    move_to_meta(_tensors_of(model))
+    return model, built_on
+
+
+def move_to_meta(tensors: Iterable[torch.Tensor]) -> None:
+    """Give each tensor's own object a meta tensor of the same geometry.
+
+    The objects stay: tied parameters stay tied, and views of one storage still share one.
+    """
+    storages: dict[int, torch.UntypedStorage] = {}
+    real = {id(tensor): tensor for tensor in tensors if not tensor.is_meta}
+    moved = []
+    for tensor in real.values():  # all alive until the end, so that no handle is used twice
+        if tensor.layout is not torch.strided:
+            moved.append((tensor, tensor.detach().to("meta")))
+            continue
+        source = tensor.untyped_storage()
+        if source._cdata not in storages:
+            storages[source._cdata] = torch.UntypedStorage(  # type: ignore[no-untyped-call]
+                source.nbytes(), device="meta"
+            )
+        meta = torch.empty(0, dtype=tensor.dtype, device="meta").set_(
+            storages[source._cdata], tensor.storage_offset(), tensor.size(), tensor.stride()
+        )
+        moved.append((tensor, meta))
+    for tensor, meta in moved:
+        if isinstance(tensor, nn.Parameter):
+            replacement: torch.Tensor = nn.Parameter(meta, requires_grad=tensor.requires_grad)
+        else:
+            replacement = meta.requires_grad_(tensor.requires_grad and tensor.is_leaf)
+        # torch.utils.swap_tensors refuses a tensor that another one is a view of; all views of
+        # this storage are replaced as well.
+        torch._C._swap_tensor_impl(tensor, replacement)
+
+
+def _tensors_of(model: nn.Module) -> Iterator[torch.Tensor]:
+    """Yield parameters, buffers, and tensors that modules hold in plain attributes."""
+    seen: set[int] = set()
+
+    def walk(value: Any) -> Iterator[torch.Tensor]:
+        if isinstance(value, torch.Tensor):
+            yield value
+            return
+        if id(value) in seen:
+            return
+        if isinstance(value, dict):
+            children: Iterable[Any] = value.values()
+        elif isinstance(value, (list, tuple, set, frozenset)):
+            children = value
+        elif isinstance(value, nn.Module):
+            children = vars(value).values()
+        else:
+            return
+        seen.add(id(value))
+        for child in list(children):
+            yield from walk(child)
+
+    yield from walk(model)
+
+
+def input_spec(args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> tuple[str, ...]:
+    """Return dtype and shape of every input tensor, such as ``float32[4, 3, 224, 224]``."""
+    return tuple(
+        f"{str(leaf.dtype).removeprefix('torch.')}{list(leaf.shape)}"
+        for leaf in tree_leaves((args, kwargs or {}))
+        if isinstance(leaf, torch.Tensor)
+    )
