@@ -48,7 +48,7 @@ class Main(click.Group):
 @click.group(
     cls=Main,
     invoke_without_command=True,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    context_settings={"max_content_width": 100},
     epilog="""\b
 Examples:
   export-profiles --list --model 'resnet*'
@@ -95,7 +95,13 @@ Examples:
 @click.option("--train/--eval", "train", default=True, show_default=True, help="Mode of the model.")
 @click.option("--forward-only", is_flag=True, help="Leave out the backward pass.")
 @click.option("--input-grad", is_flag=True, help="Compute gradients of the inputs, too.")
-@click.option("--dtype", type=click.Choice(DTYPES), default="float32", show_default=True)
+@click.option(
+    "--dtype",
+    type=click.Choice(DTYPES),
+    default="float32",
+    show_default=True,
+    help="Type of parameters and of floating inputs.",
+)
 @click.option(
     "--target",
     type=click.Choice(TARGETS),
@@ -207,6 +213,7 @@ def cli(
         status = profile(
             jobs_for(zoo, models, settings),
             url,
+            package=zoo.package,
             workers=workers or len(os.sched_getaffinity(0)),
             force=force,
             fail_fast=fail_fast,
@@ -225,22 +232,23 @@ def db() -> None:
 @db.command()
 @database_option
 def upgrade(url: str) -> None:
-    r"""Bring a database to the newest schema; profiles are kept.
+    r"""Create a database, or bring it to the newest schema; profiles are kept.
 
     \b
     Example:
       export-profiles db upgrade --db study.db
     """
-    from store import current_revision, upgrade_store
+    from store import upgrade_store
 
     try:
-        before = current_revision(url)
-        upgrade_store(url)
-        after = current_revision(url)
+        before, after = upgrade_store(url)
     except ProfileError as error:
         raise Refusal(str(error)) from error
-    change = f"is at revision {after}" if before == after else f"upgraded from {before} to {after}"
-    click.echo(f"{shown(url)} {change}")
+    if before == after:
+        change = f"is at the newest schema, {after}"
+    else:
+        change = f"upgraded from schema {before} to {after}" if before else f"created, {after}"
+    click.echo(f"{shown(url)}: {change}")
 
 
 @db.command()
@@ -258,8 +266,9 @@ def current(url: str) -> None:
         revision, newest = current_revision(url), head_revision()
     except ProfileError as error:
         raise Refusal(str(error)) from error
-    state = "the newest" if revision == newest else f"the newest is {newest}"
-    click.echo(f"{shown(url)} is at revision {revision}, {state}")
+    has = f"has schema {revision}" if revision else "has no tables yet"
+    state = "which is the newest" if revision == newest else f"the newest is {newest}"
+    click.echo(f"{shown(url)}: {has}, {state}")
 
 
 def main() -> None:

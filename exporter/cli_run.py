@@ -56,6 +56,7 @@ def profile(
     jobs: list[Job],
     url: str,
     *,
+    package: str,
     workers: int,
     force: bool,
     fail_fast: bool,
@@ -77,10 +78,11 @@ def profile(
     started = time.monotonic()
     try:
         store = open_store(url, create=True)
-        wanted, skipped = (jobs, []) if force else split_stored(jobs, store)
+        wanted, skipped = (jobs, []) if force else split_stored(jobs, store, package)
     except ProfileError as error:
         raise Refusal(str(error)) from error
-    with RunProgress(Console(stderr=True, quiet=quiet), len(wanted)) as progress:
+    console = Console(stderr=True, quiet=quiet)
+    with store, RunProgress(console, len(wanted)) as progress:
         try:
             report = run(
                 wanted,

@@ -11,10 +11,12 @@ import os
 import signal
 from collections import deque
 from dataclasses import dataclass, field
+from importlib.metadata import version
 from multiprocessing import connection
 from typing import TYPE_CHECKING, Protocol, Self
 
 from exporter.worker import Job, Outcome, Worker
+from store import head_revision
 from store.errors import InvalidProfile, ProfileExists
 
 if TYPE_CHECKING:
@@ -84,6 +86,47 @@ def jobs_for(zoo: Zoo, models: Iterable[str], settings: Iterable[Settings]) -> l
     """Return one job for every model under every configuration."""
     settings = list(settings)
     return [Job(zoo.name, model, one) for model in models for one in settings]
+
+
+# What tells stored profiles apart, as known before tracing. The input follows from these.
+_STORED = """
+    SELECT m.zoo, m.name, m.package, m.package_version, m.config,
+           p.batch_size, p.dtype, p.mode, p.backward, p.input_grad, p.target, p.attention,
+           p.autocast, p.optimizer, p.assumption, p.torch_version, p.exporter_version
+    FROM profiles AS p JOIN models AS m ON m.model_id = p.model_id
+    WHERE p.schema_version = :schema_version
+"""
+
+
+def split_stored(jobs: Iterable[Job], store: Store, package: str) -> tuple[list[Job], list[Job]]:
+    """Return the jobs whose profile is missing, and those whose profile is stored.
+
+    Versions come from the installed distributions, so that torch need not be imported.
+
+    Args:
+        jobs: jobs of one zoo.
+        store: the database.
+        package: distribution that defines the zoo's models.
+    """
+    _, rows = store.query(_STORED, {"schema_version": head_revision()})
+    stored = {(*row[:-2], _public(row[-2]), row[-1]) for row in rows}
+    versions = (_public(version("torch")), version("export-profiles"))
+    missing: list[Job] = []
+    there: list[Job] = []
+    for job in jobs:
+        asked = job.settings
+        key = (
+            job.zoo, job.model, package, version(package), asked.config(),
+            asked.batch_size, asked.dtype, asked.mode, asked.backward, asked.input_grad,
+            asked.target, asked.attention, asked.autocast, asked.optimizer, "", *versions,
+        )  # fmt: skip
+        (there if key in stored else missing).append(job)
+    return missing, there
+
+
+def _public(text: str) -> str:
+    """Return a version without its build, as in 2.14.1 for 2.14.1+cpu."""
+    return text.partition("+")[0]
 
 
 def run(
