@@ -1,0 +1,377 @@
+"""Calls: what a person calls a node of the model's graph.
+
+A torch-function mode sees every torch function and tensor method that is called outside a leaf
+module; global forward hooks see modules. Calls do not nest: a leaf module or an outermost function
+is one call, whatever runs inside.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+from torch.nn.modules.module import (
+    register_module_forward_hook,
+    register_module_forward_pre_hook,
+)
+from torch.overrides import TorchFunctionMode
+
+from exporter.capture import factories
+from exporter.capture.arguments import call_arguments, tensors_in
+from exporter.capture.recompute import Recomputation
+
+if TYPE_CHECKING:
+    from exporter.capture.state import Known, Recording
+
+_CONTAINERS = (
+    nn.Sequential,
+    nn.ModuleList,
+    nn.ModuleDict,
+    nn.Transformer,
+    nn.TransformerEncoder,
+    nn.TransformerDecoder,
+    nn.TransformerEncoderLayer,
+    nn.TransformerDecoderLayer,
+)
+# Methods behind Python's operators: a person writes `a + b` and sees a function.
+_OPERATORS = frozenset(
+    "add sub mul div true_divide floor_divide remainder pow matmul neg abs eq ne lt le gt ge "
+    "bitwise_and bitwise_or bitwise_xor bitwise_not iadd isub imul idiv itruediv ipow "
+    "radd rsub rmul rdiv rpow rmatmul getitem setitem invert".split()
+)
+
+
+def is_leaf(module: nn.Module) -> bool:
+    """Return whether a module is one call: torch.fx's rule, transformer layers excepted."""
+    home = type(module).__module__
+    return (home.startswith(("torch.nn", "torch.ao.nn"))) and not isinstance(module, _CONTAINERS)
+
+
+@dataclass(slots=True)
+class Span:
+    """What is known of a call when it ends, beside its row."""
+
+    node_id: int
+    op_begin: int
+    op_end: int
+    live_begin_bytes: int
+    fwd_tmp_bytes: int
+    fwd_out_bytes: int
+    outputs: frozenset[int]  # storages reachable from its result
+
+
+class _Open:
+    """A call that has begun."""
+
+    __slots__ = ("kind", "live_begin", "module_id", "name", "op_begin", "storage_begin", "target")
+
+    def __init__(self, kind: str, name: str, target: str, module_id: int, rec: Recording) -> None:
+        self.kind = kind
+        self.name = name
+        self.target = target
+        self.module_id = module_id
+        self.op_begin = rec.op_count
+        self.live_begin = rec.live_bytes
+        self.storage_begin = len(rec.storages)
+
+
+class CallTracker(TorchFunctionMode):
+    """Records calls, their edges, and the modules' order, in forward; follows recomputation."""
+
+    def __init__(self, recording: Recording, model: nn.Module) -> None:
+        super().__init__()
+        self.recording = recording
+        self.module_ids: dict[int, int] = {}
+        self.paths: list[str] = []
+        self.modules: list[nn.Module] = []
+        self.leaves: list[bool] = []
+        for path, module in model.named_modules():
+            self._add_module(path, module)
+        self.call_counts = [0] * len(self.paths)
+        self.pre_orders = [-1] * len(self.paths)
+        self.post_orders = [-1] * len(self.paths)
+        self.nodes: list[list[Any]] = []
+        self.edges: list[tuple[int, int, int, int, int, str]] = []
+        self.spans: list[Span] = []
+        self.executions: dict[int, list[tuple[int, int]]] = {}  # module -> node ranges
+        self._entered = self._exited = 0
+        self._stack: list[tuple[int, int]] = []  # non-leaf modules: id, first node
+        self._open: _Open | None = None
+        self._depth = 0  # inside a leaf module
+        self._names: dict[str, int] = {}
+        self._handles: list[Any] = []
+        self._recomputation: Recomputation | None = None
+
+    # --- lifetime -------------------------------------------------------------------------------
+
+    def attach(self) -> None:
+        """Begin to see modules; ``with`` the tracker begins to see functions."""
+        self._handles = [
+            register_module_forward_pre_hook(self._before),
+            register_module_forward_hook(self._after, with_kwargs=True, always_call=True),
+        ]
+
+    def detach(self) -> None:
+        """Stop seeing modules."""
+        for handle in self._handles:
+            handle.remove()
+        self._handles = []
+
+    def where(self) -> str:
+        """Return the path of the module that is running, for messages."""
+        if self._open is not None and self._open.kind == "call_module":
+            return self._open.target
+        return self.paths[self._stack[-1][0]] if self._stack else ""
+
+    # --- functions ------------------------------------------------------------------------------
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        """Run one torch function as a call."""
+        kwargs = kwargs or {}
+        if self._depth:
+            return func(*args, **kwargs)
+        recording = self.recording
+        if recording.phase != "forward":
+            return self._run_again(func, args, kwargs)
+        special = factories.SPECIAL.get(func)
+        if special is not None:
+            func, args, kwargs = special(recording, func, args, kwargs)
+            if func is factories.identity:
+                return args[0]
+        name = getattr(func, "__name__", type(func).__name__)
+        if name == "__get__" or name == "__set__":
+            return self._access(name, func, args, kwargs)
+        outer, previous = self._open, recording.node
+        name = name.strip("_")
+        is_method = name not in _OPERATORS and getattr(torch.Tensor, name, None) is func
+        self._open = opened = _Open(
+            "call_method" if is_method else "call_function",
+            name,
+            name,
+            self._stack[-1][0] if self._stack else 0,
+            recording,
+        )
+        recording.node = -1
+        try:
+            result = func(*args, **kwargs)
+            if recording.node >= 0 or isinstance(result, torch.Tensor):
+                self._close(opened, args, kwargs, result)
+        finally:
+            self._open, recording.node = outer, previous
+        return result
+
+    def _access(self, name: str, func: Any, args: tuple[Any, ...], kwargs: Any) -> Any:
+        """Read or write a tensor's attribute: a call only where it runs an operator."""
+        result = func(*args, **kwargs)
+        if name == "__set__":
+            args[0].__dict__.pop("_ep", None)  # `tensor.data = other` gives it another storage
+        return result
+
+    def _run_again(self, func: Any, args: tuple[Any, ...], kwargs: Any) -> Any:
+        """Run a function during backward: part of a recomputation, or of a custom backward."""
+        if not torch.is_grad_enabled() or self._recomputation is None:
+            return func(*args, **kwargs)
+        name = getattr(func, "__name__", type(func).__name__).strip("_")
+        module_id = self._stack[-1][0] if self._stack else 0
+        self._recomputation.enter(name, module_id)
+        try:
+            return func(*args, **kwargs)
+        finally:
+            self._recomputation.leave()
+
+    # --- modules --------------------------------------------------------------------------------
+
+    def _before(self, module: nn.Module, args: Any) -> None:
+        if self._depth:
+            self._depth += 1
+            return
+        module_id = self.module_ids.get(id(module), -1)
+        if module_id < 0:
+            module_id = self._add_module(self._path_of_stranger(module), module)
+            self.call_counts.append(0)
+            self.pre_orders.append(-1)
+            self.post_orders.append(-1)
+        recording = self.recording
+        forward = recording.phase == "forward"
+        if forward:
+            self.call_counts[module_id] += 1
+            if self.pre_orders[module_id] < 0:
+                self.pre_orders[module_id] = self._entered
+                self._entered += 1
+        if self.leaves[module_id]:
+            self._depth = 1
+            if forward:
+                path = self.paths[module_id] or type(module).__name__.lower()
+                self._open = _Open("call_module", path, path, module_id, recording)
+                recording.node = -1
+            elif self._recomputation is not None:
+                self._recomputation.enter(self.paths[module_id], module_id)
+        else:
+            if not forward and self._recomputation is not None and torch.is_grad_enabled():
+                self._recomputation.enter_module(module_id)
+            self._stack.append((module_id, len(self.nodes)))
+
+    def _after(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+        if self._depth > 1:
+            self._depth -= 1
+            return
+        recording = self.recording
+        forward = recording.phase == "forward"
+        module_id = self.module_ids[id(module)]
+        if forward and self.post_orders[module_id] < 0:
+            self.post_orders[module_id] = self._exited
+            self._exited += 1
+        if self._depth == 1:
+            self._depth = 0
+            if forward:
+                opened, self._open = self._open, None
+                if opened is not None:
+                    self._close(opened, args, kwargs, output)
+                recording.node = -1
+            elif self._recomputation is not None:
+                self._recomputation.leave()
+        elif self._stack:
+            _, first = self._stack.pop()
+            if forward:
+                self.executions.setdefault(module_id, []).append((first, len(self.nodes)))
+
+    def _add_module(self, path: str, module: nn.Module) -> int:
+        module_id = len(self.paths)
+        self.module_ids[id(module)] = module_id
+        self.paths.append(path)
+        self.modules.append(module)  # kept: its identity is its address
+        self.leaves.append(is_leaf(module))
+        return module_id
+
+    def _path_of_stranger(self, module: nn.Module) -> str:
+        """Return a path for a module that the model does not list, made during forward."""
+        parent = self.paths[self._stack[-1][0]] if self._stack else ""
+        name = f"<{type(module).__name__.lower()}_{len(self.paths)}>"
+        return f"{parent}.{name}" if parent else name
+
+    # --- nodes and edges ------------------------------------------------------------------------
+
+    def node_for_op(self, operator: str) -> int:
+        """Return the call that the current operator belongs to, begun if it has no node yet."""
+        recording = self.recording
+        opened = self._open
+        if opened is not None:
+            node_id = self._add_node(opened.name, opened.kind, opened.target, opened.module_id)
+            recording.node = node_id
+            return node_id
+        # An operator outside every call, run by C++ code or a script: a call of its own.
+        name = operator.split(".")[1]
+        module_id = self._stack[-1][0] if self._stack else 0
+        node_id = self._add_node(name, "call_function", operator, module_id)
+        op_id = recording.op_count
+        self.spans.append(Span(node_id, op_id, op_id + 1, recording.live_bytes, 0, 0, frozenset()))
+        return node_id
+
+    def add_input(self, name: str, known: Known) -> None:
+        """Add a node for an input tensor."""
+        node_id = self._add_node(name, "placeholder", name, 0)
+        node = self.nodes[node_id]
+        node[5] = f'[{{"tensor": {known.tensor_id}}}]'
+        node[6], node[7] = known.spec.shape_json, known.spec.dtype_name
+        known.node = node_id
+
+    def add_output(self, result: Any) -> None:
+        """Add the node that gathers the model's outputs."""
+        node_id = self._add_node("output", "output", "output", 0)
+        self._link(node_id, tensors_in(result), "data")
+        self.nodes[node_id][5] = call_arguments(self.recording, (result,), {})
+
+    def recomputed(self, operator: str) -> tuple[int, int]:
+        """Return the call and the forward operator that a recomputed operator repeats."""
+        if self._recomputation is None:
+            return -1, -1
+        return self._recomputation.locate(operator)
+
+    def begin_backward(self) -> None:
+        """Prepare to recognise recomputed calls."""
+        self._recomputation = Recomputation(self.recording, self.nodes, self.spans, self.executions)
+
+    def _add_node(self, name: str, kind: str, target: str, module_id: int) -> int:
+        node_id = len(self.nodes)
+        seen = self._names.get(name)
+        unique = name
+        while unique in self._names:
+            seen = (seen or 0) + 1
+            unique = f"{name}_{seen}"
+        self._names[unique] = 0
+        if unique != name and seen is not None:
+            self._names[name] = seen
+        self.nodes.append([node_id, unique, kind, target, module_id, "[]", "[]", "", 0])
+        return node_id
+
+    def _close(self, opened: _Open, args: Any, kwargs: Any, result: Any) -> None:
+        """Finish a call: its row, its edges, what it leaves alive."""
+        recording = self.recording
+        node_id = recording.node
+        if node_id < 0:
+            node_id = self._add_node(opened.name, opened.kind, opened.target, opened.module_id)
+        op_end = recording.op_count
+        number = torch._C._autograd._get_sequence_nr()
+        if number != recording.sequence and op_end > opened.op_begin:
+            for i in range(recording.sequence, number):  # nodes made after the last operator
+                recording.sequence_ops[i] = op_end - 1
+            recording.sequence = number
+        only_views = all(row[11] for row in recording.ops[opened.op_begin : op_end])
+        inputs = tensors_in(args)
+        if kwargs:
+            inputs += tensors_in(kwargs)
+        node = self.nodes[node_id]
+        node[5] = call_arguments(recording, args, kwargs)
+        self._link(node_id, inputs, "alias" if only_views else "data")
+        if recording.written:
+            self._order_writes(node_id)
+        outputs = tensors_in(result)
+        homes = set()
+        for i, tensor in enumerate(outputs):
+            known = recording.known(tensor)
+            if i == 0:
+                node[6], node[7] = known.spec.shape_json, known.spec.dtype_name
+            known.node = node_id
+            homes.add(known.storage.storage_id)
+        tmp = out = 0
+        for storage in recording.storages[opened.storage_begin :]:
+            if storage.death < 0 and storage.birth >= 0 and not storage.host:
+                if storage.storage_id in homes:
+                    out += storage.size_bytes
+                else:
+                    tmp += storage.size_bytes
+        self.spans.append(
+            Span(node_id, opened.op_begin, op_end, opened.live_begin, tmp, out, frozenset(homes))
+        )
+
+    def _link(self, node_id: int, inputs: list[torch.Tensor], kind: str) -> None:
+        """Add the edges of a call's operands, from who returned or last wrote them."""
+        recording = self.recording
+        for position, tensor in enumerate(inputs):
+            known = recording.known(tensor)
+            storage = known.storage
+            source = max(known.node, storage.last_writer)
+            if 0 <= source != node_id:
+                size = known.spec.size_bytes
+                self.edges.append((source, node_id, known.tensor_id, position, size, kind))
+            if storage.readers is None:
+                storage.readers = [node_id]
+            else:
+                storage.readers.append(node_id)
+
+    def _order_writes(self, node_id: int) -> None:
+        """A write waits for the calls that read the storage before it."""
+        for storage in self.recording.written:
+            if storage.node == node_id or storage.last_writer == node_id:
+                continue
+            for reader in dict.fromkeys(storage.readers or ()):
+                if reader != node_id:
+                    tensor_id = next(iter(storage.by_spec.values())).tensor_id
+                    self.edges.append((reader, node_id, tensor_id, 0, 0, "control"))
+            storage.last_writer = node_id
+            storage.readers = [node_id]
+        self.recording.written.clear()

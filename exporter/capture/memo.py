@@ -1,0 +1,56 @@
+"""What an operator call on known geometries yields: remembered once, replayed from then on.
+
+The result of a meta kernel depends only on its operands' geometries and scalar arguments. An entry
+says how to make the outputs without the kernel, and everything that the operator's row holds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from exporter.capture.specs import Spec
+
+FRESH, VIEW, SAME, CONSTANT = range(4)
+NOTHING, SINGLE, TUPLE, LIST = range(4)
+
+# (code, geometry, position of the aliased operand, constant)
+Template = tuple[int, "Spec | None", int, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """How to replay one operator call, and its cost."""
+
+    single: Spec | None  # the one fresh output: the commonest case, kept apart
+    outputs: tuple[Template, ...]
+    container: int  # NOTHING, SINGLE, TUPLE, LIST
+    operator: str
+    arguments: str
+    macs: int
+    pointwise_flops: int
+    flops_status: str
+    bytes_read: int
+    bytes_written: int
+    is_view: bool
+    is_inplace: bool
+    is_random: bool
+
+
+class Memo:
+    """Entries by signature, and the geometries that they refer to; bounded in memory.
+
+    One per process serves all models: architectures repeat each other's layers.
+    """
+
+    def __init__(self, specs: Any, limit: int = 100_000) -> None:
+        self.specs = specs
+        self.limit = limit
+        self.entries: dict[tuple[Any, ...], Entry] = {}
+
+    def trim(self) -> None:
+        """Forget everything once the bound is passed; called between recordings only."""
+        if len(self.entries) > self.limit or len(self.specs) > self.limit:
+            self.entries.clear()
+            self.specs.clear()

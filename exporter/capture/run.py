@@ -1,0 +1,185 @@
+"""One recorded run: forward, backward, optimizer step."""
+
+from __future__ import annotations
+
+import gc
+import random
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import nn
+
+from exporter.capture.arguments import tensors_in
+from exporter.capture.calls import CallTracker
+from exporter.capture.dispatch import OpMode
+from exporter.capture.memo import Memo
+from exporter.capture.saved import saved_tensors
+from exporter.capture.specs import SpecTable
+from exporter.capture.state import Known, Recording
+
+_MEMO = Memo(SpecTable())  # one per process: architectures repeat each other's layers
+
+OptimizerFactory = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
+
+
+@dataclass(slots=True)
+class Run:
+    """A finished recording and what was learnt when its phases ended."""
+
+    recording: Recording
+    calls: CallTracker
+    forward_ops: int = 0  # operators of the forward pass
+    forward_end_bytes: int = 0
+    saved: list[tuple[int, Known]] = field(default_factory=list)
+    gradients: set[int] = field(default_factory=set)  # storages of `.grad` after backward
+    optimizer_state: set[int] = field(default_factory=set)  # storages of the optimizer's state
+    model_storage_bytes: list[int] = field(default_factory=list)  # in the order of moving
+
+
+def storages_in_move_order(model: nn.Module) -> list[tuple[str, str, torch.Tensor]]:
+    """Return (category, path, tensor) in the order in which ``Module.to`` moves them.
+
+    Children come before a module's own parameters, parameters before buffers.
+    """
+    found: list[tuple[str, str, torch.Tensor]] = []
+    seen: set[int] = set()
+
+    def visit(module: nn.Module, prefix: str) -> None:
+        for name, child in module.named_children():
+            visit(child, f"{prefix}{name}.")
+        for category, members in (
+            ("parameter", module._parameters),
+            ("buffer", module._buffers),
+        ):
+            for name, tensor in members.items():
+                if tensor is not None and id(tensor) not in seen:
+                    seen.add(id(tensor))
+                    found.append((category, prefix + name, tensor))
+
+    visit(model, "")
+    return found
+
+
+def record_run(
+    model: nn.Module,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    *,
+    input_names: list[str],
+    backward: bool,
+    optimizer: OptimizerFactory | None,
+    device: torch.device,
+    use_memo: bool = True,
+    values: dict[int, torch.Tensor] | None = None,
+) -> Run:
+    """Return the recording of one run of a model.
+
+    The model, ``args`` and ``kwargs`` are used up: gradients and optimizer state stay on them.
+
+    Args:
+        model: on ``device``, in the mode that is to be recorded.
+        args: positional inputs; every tensor becomes an input of the graph.
+        kwargs: named inputs.
+        input_names: one name per input tensor, in the order of ``tensors_in((args, kwargs))``.
+        backward: whether to run backward from ones for every differentiable output.
+        optimizer: makes the optimizer whose one step is recorded.
+        device: meta, or cpu for a concrete run.
+        use_memo: whether remembered signatures replace meta kernels.
+        values: known values by the identity of an input, buffer or constant.
+    """
+    memo = _MEMO
+    memo.trim()
+    concrete = device.type == "cpu"
+    recording = Recording(memo.specs, device, host_is_device=concrete)
+    calls = CallTracker(recording, model)
+    run = Run(recording, calls)
+    for category, path, tensor in storages_in_move_order(model):
+        recording.adopt(tensor, category, category, path)
+    run.model_storage_bytes = [storage.size_bytes for storage in recording.storages]
+    inputs = tensors_in((args, kwargs))
+    for name, tensor in zip(input_names, inputs, strict=True):
+        calls.add_input(name, recording.adopt(tensor, "input", "input", name))
+    for tensor in [*inputs, *model.buffers()] if values else ():
+        value = (values or {}).get(id(tensor))
+        if value is not None:
+            known = recording.known(tensor)
+            known.value = value
+            known.storage.valued = True
+    mode = OpMode(recording, memo, calls, use_memo=use_memo and not concrete)
+    collecting = gc.isenabled()
+    gc.disable()  # a collection in the middle would move deaths about, and costs time
+    states = torch.random.get_rng_state(), random.getstate()
+    try:
+        with ExitStack() as stack:
+            calls.attach()
+            stack.callback(calls.detach)
+            stack.enter_context(calls)
+            stack.enter_context(mode)
+            _record(run, model, args, kwargs, backward=backward, optimizer=optimizer)
+    finally:
+        recording.open = False
+        torch.random.set_rng_state(states[0])
+        random.setstate(states[1])
+        if collecting:
+            gc.enable()
+    return run
+
+
+def _record(
+    run: Run,
+    model: nn.Module,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    *,
+    backward: bool,
+    optimizer: OptimizerFactory | None,
+) -> None:
+    recording, calls = run.recording, run.calls
+    result = model(*args, **kwargs)
+    run.forward_ops = recording.op_count
+    run.forward_end_bytes = recording.live_bytes
+    calls.add_output(result)
+    with torch._C.DisableTorchFunction():
+        outputs = [t for t in tensors_in(result) if t.requires_grad]
+        run.saved = saved_tensors(recording, outputs)
+        if not backward:
+            return
+        recording.phase, recording.role = "backward", "gradient"
+        if outputs:
+            _first_uses(recording)
+            calls.begin_backward()
+            outputs = list({id(t): t for t in outputs}.values())
+            seeds = [torch.ones_like(t) for t in outputs]
+    if outputs:
+        torch.autograd.backward(outputs, seeds)
+        del seeds
+    for tensor in [*model.parameters(), *tensors_in((args, kwargs))]:
+        if tensor.is_leaf and tensor.grad is not None:
+            run.gradients.add(recording.known(tensor.grad).storage.storage_id)
+    if optimizer is not None:
+        recording.phase, recording.role = "optimizer", "optimizer"
+        stepper = optimizer(p for p in model.parameters() if p.requires_grad)
+        with torch._C.DisableTorchFunction():
+            stepper.step()
+        for tensor in tensors_in(list(stepper.state.values())):
+            run.optimizer_state.add(recording.known(tensor).storage.storage_id)
+    recording.close()
+    del result
+
+
+def _first_uses(recording: Recording) -> None:
+    """Remember which operator used each parameter first: its gradient is summed there."""
+    parameters = {row[3]: row[0] for row in recording.tensors if row[9] == "parameter"}
+    pending = set(parameters)
+    if not pending:
+        return
+    for op_id, _, tensor_id, _ in recording.uses:
+        storage_id = recording.tensors[tensor_id][3]
+        if storage_id in pending:
+            pending.discard(storage_id)
+            recording.accumulator_ops[parameters[storage_id]] = op_id
+            if not pending:
+                return

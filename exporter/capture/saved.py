@@ -1,0 +1,44 @@
+"""What autograd keeps for backward when forward ends."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+if TYPE_CHECKING:
+    from exporter.capture.state import Known, Recording
+
+_FIELDS: dict[type, tuple[str, ...]] = {}
+
+
+def saved_tensors(recording: Recording, outputs: list[torch.Tensor]) -> list[tuple[int, Known]]:
+    """Return (autograd sequence number, tensor) for every tensor that the graph keeps.
+
+    Walks the graph from the outputs. Tensors that hooks have packed away (activation
+    checkpointing, offloading) are not kept and not listed.
+    """
+    found: list[tuple[int, Known]] = []
+    stack: list[Any] = [t.grad_fn for t in outputs if t.grad_fn is not None]
+    seen = set(stack)
+    while stack:
+        node = stack.pop()
+        fields = _FIELDS.get(type(node))
+        if fields is None:
+            fields = _FIELDS[type(node)] = tuple(
+                name for name in dir(node) if name.startswith("_raw_saved_")
+            )
+        for name in fields:
+            try:
+                packed = getattr(node, name)
+            except RuntimeError:  # already released
+                continue
+            for one in packed if isinstance(packed, (tuple, list)) else (packed,):
+                data = one.data if one is not None else None
+                if data is not None:
+                    found.append((node._sequence_nr(), recording.known(data)))
+        for following, _ in node.next_functions:
+            if following is not None and following not in seen:
+                seen.add(following)
+                stack.append(following)
+    return found

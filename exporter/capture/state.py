@@ -1,0 +1,200 @@
+"""What a recording knows while it grows: tensors, storages with their lives, rows in final form."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+if TYPE_CHECKING:
+    from exporter.capture.specs import Spec, SpecTable
+
+OUTLIVES = -2  # death of a storage that is still alive
+
+
+class Storage:
+    """One storage: bytes, birth and death. Kept by the recording, not by the tensors."""
+
+    __slots__ = (
+        "birth",
+        "by_spec",
+        "category",
+        "death",
+        "host",
+        "last_writer",
+        "node",
+        "readers",
+        "recording",
+        "size_bytes",
+        "storage_id",
+        "valued",
+    )
+
+    def __init__(
+        self,
+        recording: Recording,
+        storage_id: int,
+        size_bytes: int,
+        birth: int,
+        node: int,
+        category: str,
+        host: bool,
+    ) -> None:
+        self.recording = recording
+        self.storage_id = storage_id
+        self.size_bytes = size_bytes
+        self.birth = birth
+        self.node = node
+        self.category = category  # parameter, buffer, input; "" is decided at the end
+        self.host = host
+        self.death = OUTLIVES
+        self.by_spec: dict[int, Known] = {}
+        self.valued = False  # some view of it carries its values
+        self.last_writer = -1  # the call that last wrote it in place
+        self.readers: list[int] | None = None  # calls that read it since
+
+
+class Known:
+    """One tensor: a geometry on a storage. Hung on the tensor object as ``_ep``."""
+
+    __slots__ = ("node", "spec", "storage", "tensor_id", "value")
+
+    def __init__(self, tensor_id: int, spec: Spec, storage: Storage, node: int) -> None:
+        self.tensor_id = tensor_id
+        self.spec = spec
+        self.storage = storage
+        self.node = node  # the call that last returned it
+        self.value: torch.Tensor | None = None
+
+
+class Life:
+    """Hung on a storage object: its end is the storage's end.
+
+    The Python object of a storage lives as long as the storage itself, so this needs no address
+    and no identifier that a later storage could inherit.
+    """
+
+    __slots__ = ("storage",)
+
+    def __init__(self, storage: Storage) -> None:
+        self.storage = storage
+
+    def __del__(self) -> None:
+        storage = self.storage
+        recording = storage.recording
+        if recording.open:
+            storage.death = recording.op_count - 1
+            if not storage.host:
+                recording.live_bytes -= storage.size_bytes
+
+
+class Recording:
+    """The raw recording of one run.
+
+    Rows are tuples in the column order of ``store.records``; what is only known at the end is
+    filled in by ``exporter.assemble``.
+    """
+
+    def __init__(self, specs: SpecTable, device: torch.device, *, host_is_device: bool) -> None:
+        self.specs = specs
+        self.device = device
+        self.host_is_device = host_is_device  # a concrete run on the CPU: host memory counts
+        self.open = True
+        self.phase = "forward"
+        self.role = "activation"
+        self.node = -1  # the current call; -1: none, or none that has run an operator yet
+        self.op_count = 0
+        self.live_bytes = 0
+        self.ops: list[tuple[Any, ...]] = []
+        self.tensors: list[tuple[Any, ...]] = []
+        self.uses: list[tuple[int, int, int, bool]] = []
+        self.written: list[Storage] = []  # written in place by the current call
+        self.storages: list[Storage] = []
+        self.sequence_ops: dict[int, int] = {}  # autograd sequence number -> forward op
+        self.sequence = torch._C._autograd._get_sequence_nr()
+        self.accumulator_ops: dict[int, int] = {}  # parameter's tensor id -> first op that uses it
+
+    def close(self) -> None:
+        """End the recording: what is alive now outlived it."""
+        self.open = False
+
+    def new_storage(
+        self, size_bytes: int, category: str, host: bool, birth: int, node: int
+    ) -> Storage:
+        """Return a new storage and count its bytes."""
+        storage = Storage(self, len(self.storages), size_bytes, birth, node, category, host)
+        self.storages.append(storage)
+        if not host:
+            self.live_bytes += size_bytes
+        return storage
+
+    def new_tensor(
+        self, spec: Spec, storage: Storage, op_id: int, index: int, role: str, name: str = ""
+    ) -> Known:
+        """Return a new tensor with its row."""
+        tensor_id = len(self.tensors)
+        self.tensors.append(
+            (
+                tensor_id,
+                op_id,
+                index,
+                storage.storage_id,
+                spec.shape_json,
+                spec.stride_json,
+                spec.offset,
+                spec.dtype_name,
+                spec.size_bytes,
+                role,
+                name,
+            )
+        )
+        known = Known(tensor_id, spec, storage, storage.node)
+        storage.by_spec.setdefault(spec.spec_id, known)
+        return known
+
+    def spec_of(self, tensor: torch.Tensor) -> Spec:
+        """Return the interned geometry of a strided tensor."""
+        host = tensor.device.type == "cpu" and not self.host_is_device
+        return self.specs.intern(
+            tensor.shape, tensor.stride(), tensor.storage_offset(), tensor.dtype, host
+        )
+
+    def known(self, tensor: torch.Tensor) -> Known:
+        """Return the record of a tensor object."""
+        found = getattr(tensor, "_ep", None)
+        if found is not None and found.storage.recording is self:
+            return found  # type: ignore[no-any-return]
+        return self.identify(tensor)
+
+    def identify(self, tensor: torch.Tensor) -> Known:
+        """Return the record of a tensor object that does not carry it yet.
+
+        Views and unpacked saved tensors are new objects on a known storage; a tensor on an unknown
+        storage existed before the recording (a constant of the model).
+        """
+        spec = self.spec_of(tensor)
+        untyped = tensor.untyped_storage()
+        life = getattr(untyped, "_ep", None)
+        if life is not None and life.storage.recording is self:
+            storage = life.storage
+            known = storage.by_spec.get(spec.spec_id)
+            if known is None:  # a view that no operator made, such as a reinterpreting accessor
+                known = self.new_tensor(spec, storage, storage.birth, 0, self.role)
+        else:
+            known = self.adopt(tensor, "buffer", "constant", "")
+        tensor._ep = known  # type: ignore[attr-defined]
+        return known
+
+    def adopt(self, tensor: torch.Tensor, category: str, role: str, name: str) -> Known:
+        """Return the record of a tensor that exists before the first operator."""
+        spec = self.spec_of(tensor)
+        untyped = tensor.untyped_storage()
+        life = getattr(untyped, "_ep", None)
+        if life is not None and life.storage.recording is self:
+            storage = life.storage
+        else:
+            storage = self.new_storage(untyped.nbytes(), category, spec.host, -1, -1)
+            untyped._ep = Life(storage)  # type: ignore[attr-defined]
+        known = self.new_tensor(spec, storage, -1, 0, role, name)
+        tensor._ep = known  # type: ignore[attr-defined]
+        return known

@@ -1,0 +1,128 @@
+"""A copy of the caller's model on the recording's device; the original is not touched.
+
+Copies share nothing with the original but read-only Python objects: parameters that were tied stay
+tied, tensors in plain attributes move too, no data is copied to the meta device.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_map_only
+
+from exporter.errors import TraceError
+
+if TYPE_CHECKING:
+    from torch import nn
+
+# Integer tensors up to this many elements keep their values: indices, masks, positions.
+_VALUE_LIMIT = 1 << 23
+
+
+class _Moving(TorchFunctionMode):
+    """Replaces the copy of a tensor by a tensor of the same geometry on another device."""
+
+    def __init__(self, copier: TensorCopier) -> None:
+        super().__init__()
+        self._copier = copier
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        name = getattr(func, "__name__", "")
+        if name == "__deepcopy__":
+            memo = args[1]
+            if id(args[0]) not in memo:
+                memo[id(args[0])] = self._copier.copy(args[0])
+            return memo[id(args[0])]
+        if name == "clone":  # Parameter.__deepcopy__ clones its data
+            return self._copier.copy(args[0])
+        return func(*args, **(kwargs or {}))
+
+
+class TensorCopier:
+    """Copies tensors to a device, each storage once, and remembers known values."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self.values: dict[int, torch.Tensor] = {}  # by the identity of the copy
+        self._storages: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+
+    def copy(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return the tensor on the device: same shape, strides and dtype, shared storages shared.
+
+        Raises:
+            TraceError: for a layout without strides (sparse, nested).
+        """
+        with torch._C.DisableTorchFunction():
+            if tensor.layout is not torch.strided:
+                raise TraceError(f"a tensor of layout {tensor.layout} has no strided storage")
+            source = tensor.detach()
+            if tensor.device == self.device and self.device.type == "cpu":
+                result = source.clone()
+            else:
+                result = self._view_of_shared(source)
+            small = tensor.numel() <= _VALUE_LIMIT and not tensor.is_floating_point()
+            if small and tensor.device.type == "cpu" and self.device.type == "meta":
+                self.values[id(result)] = source.clone()
+            return result.requires_grad_(tensor.requires_grad)
+
+    def _view_of_shared(self, source: torch.Tensor) -> torch.Tensor:
+        untyped = source.untyped_storage()
+        entry = self._storages.get(untyped._cdata)
+        if entry is None:
+            elements = untyped.nbytes() // source.itemsize
+            base = torch.empty(elements, dtype=source.dtype, device=self.device)
+            if self.device.type != "meta" and source.device.type == "meta":
+                _fill(base)
+            elif self.device.type != "meta":
+                base.copy_(source.as_strided((elements,), (1,), 0))
+            self._storages[untyped._cdata] = entry = (source, base)
+        base = entry[1]
+        if base.dtype != source.dtype:
+            base = base.view(source.dtype)
+        return base.as_strided(source.shape, source.stride(), source.storage_offset())
+
+
+def _fill(base: torch.Tensor) -> None:
+    """Fill a tensor whose values nobody knows with small random numbers."""
+    if base.is_floating_point():
+        base.normal_(0, 0.02)
+    else:
+        base.zero_()
+
+
+def copy_model(model: nn.Module, copier: TensorCopier) -> nn.Module:
+    """Return a copy of the model on the copier's device.
+
+    Raises:
+        TraceError: if a part of the model refuses to be copied, naming the reason.
+    """
+    try:
+        with _Moving(copier):
+            copied = copy.deepcopy(model)
+    except TraceError:
+        raise
+    except Exception as error:
+        raise TraceError(
+            f"{type(model).__name__} cannot be copied ({type(error).__name__}: {error}); "
+            "give its parts that hold locks, files or generators a __deepcopy__"
+        ) from error
+    for parameter in copied.parameters():
+        parameter.grad = None
+    return copied
+
+
+def copy_inputs(inputs: Any, copier: TensorCopier) -> Any:
+    """Return the inputs on the copier's device, one copy per tensor."""
+    copies: dict[int, torch.Tensor] = {}
+
+    def one(tensor: torch.Tensor) -> torch.Tensor:
+        if id(tensor) not in copies:
+            copies[id(tensor)] = copier.copy(tensor)
+        return copies[id(tensor)]
+
+    return tree_map_only(torch.Tensor, one, inputs)

@@ -1,0 +1,312 @@
+"""Profiling one model: the public entry points."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import time
+import traceback
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from exporter.assemble import assemble, structural_hash
+from exporter.capture.arguments import tensors_in
+from exporter.capture.run import OptimizerFactory, Run, record_run
+from exporter.errors import TraceError, UnknownValueError
+from exporter.isolate import TensorCopier, copy_inputs, copy_model
+from exporter.settings import CAPTURES, OPTIMIZERS, Settings
+from exporter.targets.rules import device_rules
+from store.records import TARGETS, Profile, ProfileInfo
+
+if TYPE_CHECKING:
+    from exporter.zoo.base import Built
+
+META = torch.device("meta")
+CPU = torch.device("cpu")
+
+
+def profile_model(
+    model: nn.Module,
+    args: tuple[Any, ...] = (),
+    kwargs: dict[str, Any] | None = None,
+    *,
+    name: str = "model",
+    target: str = "cuda",
+    backward: bool = True,
+    input_grad: bool = False,
+    optimizer: str | OptimizerFactory | None = None,
+    capture: str = "auto",
+    attention: str = "auto",
+    autocast: str = "",
+) -> Profile:
+    """Return the profile of one run of a model; the model is left exactly as it was.
+
+    Args:
+        model: any module, on any device, in the mode (train or eval) to be profiled.
+        args: positional inputs. Tensors may be on meta; integer tensors with values keep them.
+        kwargs: named inputs.
+        name: under which the profile is stored.
+        target: "cuda", "cpu" or "meta": the device whose kernels and allocator are modelled.
+        backward: run backward from ones for every differentiable output.
+        input_grad: give floating-point inputs gradients.
+        optimizer: None, "sgd", "momentum", "adam", "adamw", or a function that makes a
+            ``torch.optim.Optimizer`` from parameters; one step of it is recorded.
+        capture: "meta", "concrete" (really run on the CPU), or "auto": concrete only where a
+            model asks for values that the meta device does not have.
+        attention: "auto", "flash", "efficient" or "math": what scaled dot-product attention runs.
+        autocast: "", "bfloat16" or "float16".
+
+    Raises:
+        TraceError: if the model fails; the text names operator and module.
+        ValueError: if an option has none of its values.
+    """
+    if target not in TARGETS:
+        raise ValueError(f"target {target!r} is none of {', '.join(TARGETS)}")
+    if capture not in CAPTURES:
+        raise ValueError(f"capture {capture!r} is none of {', '.join(CAPTURES)}")
+    if isinstance(optimizer, str) and optimizer not in OPTIMIZERS:
+        raise ValueError(f"optimizer {optimizer!r} is none of {', '.join(OPTIMIZERS[1:])}")
+    kwargs = dict(kwargs or {})
+    args = tuple(args)
+    tensors = tensors_in((args, kwargs))
+    settings = Settings(
+        batch_size=max(1, tensors[0].shape[0] if tensors and tensors[0].dim() else 1),
+        mode="train" if model.training else "eval",
+        backward=backward,
+        input_grad=input_grad,
+        target=target,
+        attention=attention,
+        autocast=autocast,
+        optimizer=optimizer if isinstance(optimizer, str) else "",
+        capture=capture,
+    )
+    info = _info(
+        settings,
+        zoo="user",
+        name=name,
+        package="",
+        package_version="",
+        config="{}",
+        input_spec=tuple(_spec_text(t) for t in tensors),
+        built_on=_device_of(model),
+        dtype=_dtype_of(model),
+    )
+    factory = optimizer if callable(optimizer) else None
+    return _profile(model, args, kwargs, settings, info, own=False, factory=factory)
+
+
+def profile_built(built: Built, settings: Settings) -> Profile:
+    """Return the profile of a zoo's model, which is used up.
+
+    Raises:
+        TraceError: if the model fails; the text names model, operator and module.
+    """
+    info = _info(
+        settings,
+        zoo=built.zoo,
+        name=built.name,
+        package=built.package,
+        package_version=built.package_version,
+        config=built.config,
+        input_spec=built.input_spec,
+        built_on=built.built_on,
+        dtype=settings.dtype,
+    )
+    return _profile(built.model, built.args, built.kwargs, settings, info, own=True, factory=None)
+
+
+def _profile(
+    model: nn.Module,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    settings: Settings,
+    info: ProfileInfo,
+    *,
+    own: bool,
+    factory: OptimizerFactory | None,
+) -> Profile:
+    began = time.perf_counter()
+    attempts = ("meta", "concrete") if settings.capture == "auto" else (settings.capture,)
+    if own and settings.capture == "auto":
+        attempts = ("meta",)
+    for attempt in attempts:
+        device = META if attempt == "meta" else CPU
+        copier = TensorCopier(device)
+        subject = model if own and attempt == "meta" else copy_model(model, copier)
+        given = copy_inputs((args, kwargs), copier)
+        try:
+            run = _run(subject, *given, settings, device, copier.values, factory)
+        except UnknownValueError as error:
+            if attempt == attempts[-1]:
+                raise TraceError(f"{info.model}: {error}") from error
+            continue
+        except TraceError as error:
+            raise TraceError(f"{info.model}: {error}") from error
+        info = replace(info, capture=attempt, structural_hash=structural_hash(run))
+        return assemble(run, info, seconds=time.perf_counter() - began)
+    raise AssertionError("an attempt returns or raises")
+
+
+def _run(
+    model: nn.Module,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    settings: Settings,
+    device: torch.device,
+    values: dict[int, torch.Tensor],
+    factory: OptimizerFactory | None,
+) -> Run:
+    """Record one run on the device, with the target's rules in force."""
+    inputs = tensors_in((args, kwargs))
+    if settings.input_grad:
+        for tensor in inputs:
+            if tensor.is_floating_point():
+                tensor.requires_grad_()
+    if factory is None and settings.optimizer:
+        factory = _optimizer(settings.optimizer, settings.target)
+    autocast = getattr(torch, settings.autocast) if settings.autocast else None
+    options = {"autocast": autocast} if autocast is not None else {}
+    rules = device_rules(settings.target, attention=settings.attention, **options)
+    try:
+        with rules:
+            return record_run(
+                model,
+                args,
+                kwargs,
+                input_names=_input_names(model, args, kwargs),
+                backward=settings.backward,
+                optimizer=factory,
+                device=device,
+                values=values,
+            )
+    except Exception as error:
+        kind = UnknownValueError if _is_value_error(error) else TraceError
+        raise kind(_explain(error, model)) from error
+
+
+def _optimizer(name: str, target: str) -> OptimizerFactory:
+    """Return what makes the named optimizer as torch would by default on the target."""
+    foreach = target == "cuda"  # torch's default for tensors on CUDA
+
+    def make(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
+        members = list(parameters)
+        if name == "adam":
+            return torch.optim.Adam(members, foreach=foreach)
+        if name == "adamw":
+            return torch.optim.AdamW(members, foreach=foreach)
+        momentum = 0.9 if name == "momentum" else 0.0
+        return torch.optim.SGD(members, lr=1e-3, momentum=momentum, foreach=foreach)
+
+    return make
+
+
+def _is_value_error(error: BaseException | None) -> bool:
+    """Return whether a failure comes from a value that a meta tensor does not have."""
+    while error is not None:
+        text = str(error)
+        if isinstance(error, UnknownValueError) or "meta tensor" in text or "Meta tensor" in text:
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def _explain(error: Exception, model: nn.Module) -> str:
+    """Return one line: what failed, in which operator, module and line of the model's code."""
+    paths = {id(module): path for path, module in model.named_modules()}
+    module_path, place = "", ""
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        owner = frame.f_locals.get("self")
+        if isinstance(owner, nn.Module) and id(owner) in paths:
+            module_path = paths[id(owner)]
+            code = frame.f_code
+            if "torch/nn/modules/module.py" not in code.co_filename:
+                place = f"{os.path.basename(code.co_filename)}:{line}"
+    text = " ".join(str(error).split()) or type(error).__name__
+    operator = getattr(error, "operator", "")
+    parts = [text]
+    if operator and operator not in text:
+        parts.append(f"in operator {operator}")
+    parts.append(f"in module {module_path!r}" if module_path else "in the model itself")
+    if place:
+        parts.append(f"({place})")
+    return " ".join(parts)
+
+
+def _input_names(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[str]:
+    """Return a name for every input tensor: its parameter of ``forward``, numbered if several."""
+    try:
+        bound = inspect.signature(model.forward).bind(*args, **kwargs).arguments
+        pairs: Iterable[tuple[str, Any]] = list(bound.items())
+    except (TypeError, ValueError):
+        pairs = [*((f"input_{i}", value) for i, value in enumerate(args)), *kwargs.items()]
+    found: dict[int, list[str]] = {}
+    for name, value in pairs:
+        tensors = tensors_in(value)
+        for i, tensor in enumerate(tensors):
+            found.setdefault(id(tensor), []).append(name if len(tensors) == 1 else f"{name}_{i}")
+    return [
+        found[id(tensor)].pop(0) if found.get(id(tensor)) else f"input_{i}"
+        for i, tensor in enumerate(tensors_in((args, kwargs)))
+    ]
+
+
+def _info(
+    settings: Settings,
+    *,
+    zoo: str,
+    name: str,
+    package: str,
+    package_version: str,
+    config: str,
+    input_spec: tuple[str, ...],
+    built_on: str,
+    dtype: str,
+) -> ProfileInfo:
+    try:
+        exporter_version = version("export-profiles")
+    except PackageNotFoundError:  # run from a checkout that is not installed
+        exporter_version = "0"
+    return ProfileInfo(
+        zoo=zoo,
+        model=name,
+        package=package,
+        package_version=package_version,
+        config=config,
+        batch_size=settings.batch_size,
+        input_spec="[" + ", ".join(f'"{text}"' for text in input_spec) + "]",
+        dtype=dtype,
+        mode=settings.mode,
+        backward=settings.backward,
+        input_grad=settings.input_grad,
+        target=settings.target,
+        attention=settings.attention,
+        autocast=settings.autocast,
+        optimizer=settings.optimizer,
+        capture="meta",
+        built_on=built_on,
+        assumption="",
+        torch_version=torch.__version__,
+        exporter_version=exporter_version,
+        structural_hash="",
+        created_at=datetime.now(UTC).isoformat(timespec="seconds"),
+    )
+
+
+def _spec_text(tensor: torch.Tensor) -> str:
+    return f"{str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)}"
+
+
+def _device_of(model: nn.Module) -> str:
+    first = next(model.parameters(), None)
+    return "meta" if first is not None and first.device.type == "meta" else "cpu"
+
+
+def _dtype_of(model: nn.Module) -> str:
+    first = next((p for p in model.parameters() if p.is_floating_point()), None)
+    return str(first.dtype if first is not None else torch.float32).removeprefix("torch.")
