@@ -1,0 +1,90 @@
+"""The same torch calls run different kernels on different devices; rules make meta follow one."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from exporter.targets.attention import ATTENTION_CHOICES
+from exporter.targets.cuda import cuda_kernels
+from exporter.targets.dispatch import Kernel
+from store.records import TARGETS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_active = threading.Lock()
+
+
+def _native_batch_norm() -> Kernel:
+    """Return the rule for what every device does: in eval mode, batch norm keeps no statistics.
+
+    On meta torch invents two tensors that backward never reads. In training, its own kernel runs.
+    """
+    original = torch.library.get_kernel("aten::native_batch_norm", "Meta")
+
+    def native_batch_norm(
+        keyset: torch._C.DispatchKeySet,
+        input: Tensor,  # noqa: A002
+        weight: Tensor | None,
+        bias: Tensor | None,
+        running_mean: Tensor | None,
+        running_var: Tensor | None,
+        training: bool,
+        momentum: float,
+        eps: float,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        args = (input, weight, bias, running_mean, running_var, training, momentum, eps)
+        output, mean, invstd = original.call_boxed(keyset, *args)
+        if not training:
+            mean, invstd = mean.new_empty(0), invstd.new_empty(0)
+        return output, mean, invstd
+
+    return Kernel("native_batch_norm", "Meta", native_batch_norm, with_keyset=True)
+
+
+def _kernels(target: str, attention: str) -> tuple[Kernel, ...]:
+    kernels = (_native_batch_norm(),)
+    if target == "cuda":
+        return (*kernels, *cuda_kernels(attention))
+    return kernels
+
+
+@contextlib.contextmanager
+def device_rules(target: str, *, attention: str = "auto") -> Iterator[None]:
+    """Return a context in which meta tensors run what a device would run.
+
+    The rules are kernels in torch's dispatcher, so they also reach calls inside leaf modules and
+    C++ code. They hold for meta tensors of all threads, and are gone when the context is left.
+
+    Args:
+        target: one of ``store.records.TARGETS``; ``meta`` only drops what no device keeps.
+        attention: one of ``ATTENTION_CHOICES``, for the target ``cuda``.
+
+    Raises:
+        ValueError: if the target or the attention is unknown.
+        RuntimeError: if rules are already in force.
+    """
+    if target not in TARGETS:
+        raise ValueError(f"unknown target {target!r}; choose one of {', '.join(TARGETS)}")
+    if attention not in ATTENTION_CHOICES:
+        choices = ", ".join(ATTENTION_CHOICES)
+        raise ValueError(f"unknown attention {attention!r}; choose one of {choices}")
+    if not _active.acquire(blocking=False):
+        raise RuntimeError("device rules are already in force; leave them before entering others")
+    try:
+        library = torch.library.Library("aten", "IMPL")
+        try:
+            for kernel in _kernels(target, attention):
+                # Not Library.impl: it refuses meta kernels for operators that meta decomposes and
+                # devices do not.
+                library.m.impl(kernel.operator, kernel.key, kernel.function, kernel.with_keyset)
+            yield
+        finally:
+            library._destroy()
+    finally:
+        _active.release()
