@@ -275,9 +275,13 @@ def main() -> None:
     """Run the command; whatever is wrong is said in one line, and so is an interrupt."""
     try:
         status = cli.main(prog_name="export-profiles", standalone_mode=False)
+        sys.stdout.flush()
     except click.ClickException as error:
         click.echo(f"Error: {error.format_message()}", err=True)
         status = error.exit_code
+    except BrokenPipeError:  # whoever read the output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        status = 1
     except (click.Abort, KeyboardInterrupt):
         click.echo("interrupted", err=True)
         status = 130

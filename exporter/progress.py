@@ -69,8 +69,8 @@ class RunProgress:
 
 
 def job_name(job: Job) -> str:
-    """Return a job's name for people: the model and what tells jobs of one run apart."""
-    return f"{job.model} x{job.settings.batch_size}"
+    """Return a job's name for people: the model and its batch size."""
+    return f"{job.model} (batch {job.settings.batch_size})"
 
 
 def _duration(seconds: float) -> str:
@@ -113,17 +113,16 @@ def totals_table(rows: Sequence[Totals]) -> Table:
 
 def failure_lines(failed: Sequence[Outcome]) -> list[str]:
     """Return one line for every reason why jobs failed, with the jobs that share it."""
-    reasons: dict[str, list[str]] = {}
+    by_reason: dict[str, list[Outcome]] = {}
     for outcome in failed:
-        reason = outcome.error.replace(outcome.job.model, "{model}")
-        reasons.setdefault(reason, []).append(job_name(outcome.job))
+        reason = outcome.error.replace(outcome.job.model, "the model")
+        by_reason.setdefault(reason, []).append(outcome)
     lines = []
-    for reason, names in reasons.items():
-        if len(names) == 1:
-            model = names[0].rpartition(" x")[0]
-            lines.append(f"{names[0]}: {reason.replace('{model}', model)}")
-        else:
-            lines.append(f"{', '.join(names)}: {reason.replace('{model}', 'the model')}")
+    for reason, outcomes in by_reason.items():
+        names = ", ".join(job_name(outcome.job) for outcome in outcomes)
+        if len(outcomes) == 1:
+            reason = outcomes[0].error  # noqa: PLW2901 - as it was said
+        lines.append(f"{names}: {reason.removeprefix(f'{outcomes[0].job.model}: ')}")
     return lines
 
 

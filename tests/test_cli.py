@@ -1,36 +1,18 @@
 """The command as its users run it: real processes, real databases."""
 
-import json
 import re
+import sqlite3
 import subprocess
 import sys
-from pathlib import Path
+from contextlib import closing
 
 import click
 import pytest
+from command import EXPORT_PROFILES, export_profiles, only_line
 from make_cli_docs import PAGE, commands, with_help
 
-from exporter.cli_run import database_url, shown
-
-REPOSITORY = Path(__file__).parents[1]
-
-
-def export_profiles(*arguments: str, cwd: Path | str = REPOSITORY) -> subprocess.CompletedProcess:
-    code = "from exporter.cli import main; main()"
-    return subprocess.run(
-        [sys.executable, "-c", code, *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=cwd,
-        env=None,
-    )
-
-
-def one_line(text: str) -> str:
-    """Return the only line of the text, and fail if there are others."""
-    (line,) = text.splitlines()
-    return line
+from exporter.cli_run import DEFAULT_DB, database_url, shown
+from store import DEFAULT_URL, head_revision
 
 
 def test_list_prints_the_chosen_names() -> None:
@@ -88,12 +70,12 @@ def test_quick_answers_do_not_import_torch(arguments) -> None:
         (["resnet18"], "--model resnet18"),
     ],
 )
-def test_wrong_usage_is_refused_in_one_line(arguments, says, tmp_path) -> None:
+def test_wrong_usage_is_refused_in_only_line(arguments, says, tmp_path) -> None:
     """Wrong usage exits with 2, says what is wrong in one line, and makes no database."""
     database = tmp_path / "profiles.db"
     done = export_profiles("--db", str(database), *arguments)
     assert (done.returncode, done.stdout) == (2, "")
-    assert says in one_line(done.stderr)
+    assert says in only_line(done.stderr)
     assert not database.exists()
 
 
@@ -103,6 +85,65 @@ def test_database_urls_are_taken_and_shown() -> None:
     assert database_url("postgresql://u:secret@host/db") == "postgresql://u:secret@host/db"
     assert shown("postgresql://u:secret@host/db") == "postgresql://u:***@host/db"
     assert shown("sqlite:////var/profiles.db") == "/var/profiles.db"
+
+
+def test_default_database_is_that_of_the_store() -> None:
+    """The command and the store agree on where profiles live."""
+    assert DEFAULT_DB == DEFAULT_URL
+
+
+def test_output_may_be_cut_off() -> None:
+    """A reader that closes the pipe early causes no traceback."""
+    with subprocess.Popen(
+        [*EXPORT_PROFILES, "--list"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        process.stdout.close()
+        assert process.stderr.read() == ""
+    assert process.returncode == 1
+
+
+@pytest.mark.parametrize("command", [["--model", "alexnet"], ["db", "upgrade"], ["db", "current"]])
+@pytest.mark.parametrize("what", ["junk", "folder", "newer", "foreign", "scheme"])
+def test_unusable_databases_are_refused(what, command, tmp_path) -> None:
+    """What is no database of this schema is refused in one line that names it, and left alone."""
+    path = tmp_path / "profiles.db"
+    url = str(path)
+    if what == "junk":
+        path.write_text("no database\n" * 100)
+    elif what == "folder":
+        path.mkdir()
+    elif what == "scheme":
+        url = "mysql://host/profiles.db"
+    else:
+        with closing(sqlite3.connect(path)) as connection:
+            table = "alembic_version" if what == "newer" else "songs"
+            connection.executescript(
+                f"CREATE TABLE {table} (version_num TEXT); INSERT INTO {table} VALUES ('9999');"  # noqa: S608
+            )
+    before = path.read_bytes() if path.is_file() else b""
+    done = export_profiles(*command, "--db", url)
+    if (what, command) == ("newer", ["db", "current"]):
+        assert "9999" in done.stdout
+        return
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "profiles.db" in only_line(done.stderr)
+    assert (path.read_bytes() if path.is_file() else b"") == before
+
+
+def test_db_commands_create_and_show_the_schema(tmp_path) -> None:
+    """A database is created, found current, and left as it is the second time."""
+    path = tmp_path / "new" / "profiles.db"
+    missing = export_profiles("db", "current", "--db", path)
+    assert missing.returncode == 2
+    assert "db upgrade" in only_line(missing.stderr)
+    head = head_revision()
+    for command, says in [
+        ("upgrade", f"created, {head}"),
+        ("current", f"has schema {head}, which is the newest"),
+        ("upgrade", f"is at the newest schema, {head}"),
+    ]:
+        done = export_profiles("db", command, "--db", path)
+        assert (done.returncode, done.stdout, done.stderr) == (0, f"{path}: {says}\n", "")
 
 
 def test_every_option_and_command_has_help() -> None:
@@ -118,9 +159,3 @@ def test_docs_show_the_current_help() -> None:
     """The help in docs/cli.md is what the commands print; tests/make_cli_docs.py renews it."""
     page = PAGE.read_text("utf-8")
     assert with_help(page) == page
-
-
-def test_docs_list_the_summary_keys() -> None:
-    """Every key of the JSON summary that docs/cli.md lists is there, and no other."""
-    listed = re.findall(r"^\| `(\w+)` \|", PAGE.read_text("utf-8"), re.MULTILINE)
-    assert listed == ["database", "stored", "skipped", "failed", "interrupted", "seconds"]
