@@ -9,7 +9,16 @@ be on meta; a rule never answers for an operator whose outputs share storage wit
 
 from __future__ import annotations
 
-from exporter.capture.rules import activations, pointwise
+from exporter.capture.rules import (
+    activations,
+    linear,
+    norms,
+    pointwise,
+    reductions,
+    tensors,
+    training,
+    vision,
+)
 from exporter.capture.rules.dtypes import Rule, Rules
 
 __all__ = ["RULES", "Rule"]
@@ -17,4 +26,10 @@ __all__ = ["RULES", "Rule"]
 RULES: Rules = {
     **pointwise.RULES,
     **activations.RULES,
+    **norms.RULES,
+    **reductions.RULES,
+    **linear.RULES,
+    **tensors.RULES,
+    **vision.RULES,
+    **training.RULES,
 }

@@ -220,3 +220,35 @@ def combine(*operands: Layout) -> Layout | None:
         if out != pointwise(shape, tuple(expanded(shape, *operand) for operand in dimensioned)):
             return None
     return shape, out
+
+
+def mixed(*operands: Layout) -> Layout:
+    """Layout of a pointwise result of operands that are all on meta and known to broadcast."""
+    first = operands[0]
+    shape = first[0]
+    for operand in operands:
+        if operand[0] != shape:
+            shape = broadcast_shape(tuple(other[0] for other in operands)) or ()
+            break
+    return shape, pointwise(shape, tuple(expanded(shape, *operand) for operand in operands))
+
+
+@lru_cache(_CACHE)
+def reduced(shape: Ints, dims: tuple[int, ...], *, keepdim: bool) -> Layout:
+    """Layout of a reduction over ``dims`` (not negative)."""
+    kept = tuple(size for dim, size in enumerate(shape) if dim not in dims)
+    stride = contiguous(kept)
+    if not keepdim:
+        return kept, stride
+    # A view of the result: a reduced dimension steps over what the next kept one spans.
+    out_shape, out_stride, position = [], [], 0
+    for dim, size in enumerate(shape):
+        if dim not in dims:
+            out_shape.append(size)
+            out_stride.append(stride[position])
+            position += 1
+        else:
+            out_shape.append(1)
+            past = position == len(kept)
+            out_stride.append(1 if past else stride[position] * kept[position])
+    return tuple(out_shape), tuple(out_stride)

@@ -32,7 +32,7 @@ def cast(spec: TensorSpec, dtype: torch.dtype) -> Layout:
     return spec.shape, like(spec.shape, spec.stride)
 
 
-def _elementwise(kind: Kind, *operands: Any, to_result: bool = False) -> TensorSpec | None:
+def elementwise(kind: Kind, *operands: Any, to_result: bool = False) -> TensorSpec | None:
     """Result of a primitive of tensors and numbers, cast to the dtype of computation first."""
     dtypes = promoted(kind, *operands)
     if dtypes is None:
@@ -48,7 +48,7 @@ def _unary(kind: Kind, dtypes: frozenset[torch.dtype] = KNOWN) -> Rule:
     def rule(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[TensorSpec, ...] | None:
         if kwargs or len(args) != 1 or args[0].dtype not in dtypes:
             return None
-        out = _elementwise(kind, args[0])
+        out = elementwise(kind, args[0])
         return None if out is None else (out,)
 
     return rule
@@ -61,7 +61,7 @@ def _binary(kind: Kind, dtypes: frozenset[torch.dtype] = KNOWN) -> Rule:
         for operand in args:
             if type(operand) is TensorSpec and operand.dtype not in dtypes:
                 return None
-        out = _elementwise(kind, *args)
+        out = elementwise(kind, *args)
         return None if out is None else (out,)
 
     return rule
@@ -72,7 +72,7 @@ def _sum(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[TensorSpec, ...
     alpha = kwargs.get("alpha", 1)
     a, b = args
     if alpha == 1 or type(b) is not TensorSpec:
-        out = _elementwise(Kind.DEFAULT, a, b)
+        out = elementwise(Kind.DEFAULT, a, b)
         return None if out is None else (out,)
     dtypes = promoted(Kind.DEFAULT, a, b)
     if type(a) is not TensorSpec or dtypes is None or dtypes[1] not in FLOATS:
@@ -96,7 +96,7 @@ def _number_sum(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[TensorSp
     """``add.Scalar`` and ``sub.Scalar``."""
     if kwargs or len(args) != 2:
         return None
-    out = _elementwise(Kind.DEFAULT, *args, to_result=True)
+    out = elementwise(Kind.DEFAULT, *args, to_result=True)
     return None if out is None else (out,)
 
 
@@ -114,7 +114,7 @@ def _fused_multiply(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Tens
         return None
     if kwargs.keys() - {"value"}:
         return None
-    out = _elementwise(Kind.DEFAULT, *args, to_result=True)
+    out = elementwise(Kind.DEFAULT, *args, to_result=True)
     return None if out is None else (out,)
 
 
@@ -125,9 +125,9 @@ def _lerp(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[TensorSpec] | 
     if type(weight) is TensorSpec:
         if weight.dtype is not start.dtype:
             return None
-        out = _elementwise(Kind.DEFAULT, start, end, weight, to_result=True)
+        out = elementwise(Kind.DEFAULT, start, end, weight, to_result=True)
     else:
-        out = _elementwise(Kind.DEFAULT, start, end, to_result=True)
+        out = elementwise(Kind.DEFAULT, start, end, to_result=True)
     return None if out is None else (out,)
 
 
@@ -137,7 +137,7 @@ def _power(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[TensorSpec, .
         return None
     if exponent == 1:
         return (TensorSpec(base.shape, like(base.shape, base.stride), 0, base.dtype),)
-    out = _elementwise(Kind.BOOL_TO_LONG, base)
+    out = elementwise(Kind.BOOL_TO_LONG, base)
     return None if out is None else (out,)
 
 
@@ -147,7 +147,7 @@ def _power_of_number(
     base, exponent = args
     if kwargs or type(base) not in NUMBERS or base == 1 or exponent.dtype not in FLOATS:
         return None
-    out = _elementwise(Kind.BOOL_TO_LONG, exponent)
+    out = elementwise(Kind.BOOL_TO_LONG, exponent)
     return None if out is None else (out,)
 
 
