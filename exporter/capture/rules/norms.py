@@ -66,6 +66,13 @@ def _batch_norm_layout(x: Layout, affine: int, *, training: bool) -> tuple[Ints,
     return out[1], mean_step, rstd_step
 
 
+def _native_batch_norm(
+    args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[TensorSpec, ...] | None:
+    # In evaluation the kernel on meta is not always torch's: devices save nothing there.
+    return _batch_norm(args, kwargs) if args[5] else None
+
+
 def _batch_norm(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[TensorSpec, ...] | None:
     x, weight, bias, running_mean, running_var, training = args[:6]
     shape = x.shape
@@ -75,7 +82,7 @@ def _batch_norm(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[TensorSp
     if not _vectors_fit(channels, compute, x, weight, bias, running_mean, running_var):
         return None
     # One value per channel has no unbiased variance; without statistics there is no evaluation.
-    if running_var is not None if training and x.numel == channels else False:
+    if training and running_var is not None and x.numel == channels:
         return None
     if not training and (running_mean is None or running_var is None):
         return None
@@ -190,11 +197,12 @@ def _made_row_major(spec: TensorSpec, compute: torch.dtype) -> Layout:
 
 @lru_cache(_CACHE)
 def _layer_norm_backward_layout(
-    g: Layout, x: Layout, mean: Layout, rstd: Layout, weight: Layout | None, axis: int
+    g: Layout, x: Layout, saved: tuple[Layout, Layout], weight: Layout | None, axis: int
 ) -> tuple[Ints, Ints]:
     """Strides of the gradient of the input and, if nothing is summed, of the weight."""
     shape = x[0]
     kept = reduced(shape, tuple(range(axis, len(shape))), keepdim=True)
+    mean, rstd = saved
     x_hat = mixed(mixed(x, mean), rstd)
     g_hat = g if weight is None else mixed(g, weight)
     inner = mixed(mixed(mixed(g_hat), kept), mixed(x_hat, kept))
@@ -221,8 +229,7 @@ def _layer_norm_backward(
     stride, summand = _layer_norm_backward_layout(
         gradient,
         _made_row_major(x, compute),
-        (mean.shape, mean.stride),
-        (rstd.shape, rstd.stride),
+        ((outer, mean.stride), (outer, rstd.stride)),
         None if weight is None else _made_row_major(weight, compute),
         axis,
     )
@@ -295,14 +302,11 @@ def _group_norm_backward(
         return None
     if x.stride != flat or g.shape != shape or g.stride != flat or channels % group:
         return None
-    if not _vectors_fit(channels, dtype, x, weight):
+    if not _vectors_fit(channels, dtype, x, weight) or g.dtype is not dtype:
         return None
-    for spec in (g, mean, rstd):
-        if spec.dtype is not dtype:
-            return None
-    for saved in (mean, rstd):
-        if saved.shape != (batch, group) or saved.stride != (group, 1):
-            return None
+    saved = (batch, group), (group, 1), dtype
+    if any((spec.shape, spec.stride, spec.dtype) != saved for spec in (mean, rstd)):
+        return None
     if not _group_norm_backward_keeps((batch, group, channels // group, inner)):
         return None
     vector = TensorSpec((channels,), (1,), 0, dtype)
@@ -314,7 +318,7 @@ def _group_norm_backward(
 
 
 RULES: Rules = {
-    aten.native_batch_norm.default: _batch_norm,
+    aten.native_batch_norm.default: _native_batch_norm,
     aten.native_batch_norm_backward.default: _batch_norm_backward,
     aten.cudnn_batch_norm.default: _cudnn_batch_norm,
     aten.cudnn_batch_norm_backward.default: _cudnn_batch_norm_backward,

@@ -73,7 +73,7 @@ def _full(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[TensorSpec] | 
 
 
 def _scalar_tensor(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[TensorSpec] | None:
-    if not _plain(kwargs, device=True):
+    if not _plain(kwargs, device=True) or type(args[0]) is TensorSpec:
         return None
     return _row_major((), kwargs.get("dtype") or torch.get_default_dtype())
 
@@ -269,7 +269,9 @@ def _triangle(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[TensorSpec
 
 
 _MADE: dict[Rule, tuple[str, ...]] = {
-    _filled: ("empty.memory_format", "zeros.default", "ones.default", "rand.default", "randn.default"),
+    _filled: (
+        "empty.memory_format", "zeros.default", "ones.default", "rand.default", "randn.default",
+    ),
     _full: ("full.default",),
     _scalar_tensor: ("scalar_tensor.default",),
     _arange: ("arange.default", "arange.start", "arange.start_step"),

@@ -56,11 +56,10 @@ def _pooled(
 
 
 def _max_pool(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[TensorSpec, ...] | None:
-    x, kernel, stride, padding, dilation, ceil_mode = (
-        *args,
-        *((), 0, (1,), False)[len(args) - 2 :],
-    )
-    shape = _pooled(x, kernel, stride, padding or (0,), dilation, ceil_mode=ceil_mode)
+    x, kernel, *options = args
+    defaults: list[Any] = [(), (0,), (1,), False]
+    stride, padding, dilation, ceil_mode = options + defaults[len(options) :]
+    shape = _pooled(x, kernel, stride, padding, dilation, ceil_mode=ceil_mode)
     if shape is None or kwargs:
         return None
     strides = in_format_of(shape, x.shape, x.stride)
@@ -85,7 +84,9 @@ def _gradient(g: TensorSpec, x: TensorSpec) -> tuple[TensorSpec, ...] | None:
 
 
 def _avg_pool(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[TensorSpec, ...] | None:
-    x, kernel, stride, padding, ceil_mode = (*args[:5], *((), (0,), False)[len(args[:5]) - 2 :])
+    x, kernel, *options = args[:5]
+    defaults: list[Any] = [(), (0,), False]
+    stride, padding, ceil_mode = options + defaults[len(options) :]
     shape = _pooled(x, kernel, stride, padding, (1,), ceil_mode=ceil_mode)
     if shape is None or kwargs:
         return None
