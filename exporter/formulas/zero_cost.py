@@ -16,49 +16,48 @@ _ATEN = {
     "moves": """
         _chunk_cat _copy_from _copy_from_and_resize _cudnn_rnn_flatten_weight _foreach_clone
         _foreach_copy _foreach_zero _jagged_to_padded_dense_forward _lazy_clone _mkldnn_reshape
-        _mkldnn_transpose _nested_from_padded _nested_from_padded_tensor
-        _nested_from_padded_and_nested_example _nested_tensor_from_mask
-        _nested_tensor_from_tensor_list _nested_select_backward _pack_padded_sequence _pad_circular
-        _pad_enum _pad_packed_sequence _padded_dense_to_jagged_forward _pin_memory
-        _reshape_copy _reshape_from_tensor _spdiags _stack _to_cpu _unsafe_index
-        _unsafe_masked_index _unsafe_view _upsample_nearest_exact1d _upsample_nearest_exact2d
-        _upsample_nearest_exact3d as_strided_scatter block_diag cartesian_prod cat channel_shuffle
-        clone column_stack combinations concat concatenate constant_pad_nd copy diag diag_embed
-        diagflat diagonal_backward diagonal_scatter dstack fill_diagonal_ flatten_dense_tensors flip
-        fliplr flipud gather hstack im2col index index_copy index_fill index_select
-        lift lift_fresh_copy masked_fill masked_scatter masked_select max_unpool2d max_unpool3d
-        native_channel_shuffle nested_to_padded_tensor nonzero_numpy one_hot pad pad_sequence
-        pin_memory pixel_shuffle pixel_unshuffle reflection_pad1d reflection_pad2d reflection_pad3d
-        repeat repeat_interleave replication_pad1d replication_pad2d replication_pad3d roll rot90
-        row_stack scatter select_backward select_scatter slice_backward slice_scatter stack
-        take take_along_dim tile to_padded_tensor tril triu unflatten_dense_tensors
-        unsafe_chunk unsafe_split unsafe_split_with_sizes upsample_nearest1d upsample_nearest2d
-        upsample_nearest3d vstack
+        _mkldnn_transpose _nested_from_padded _nested_from_padded_and_nested_example
+        _nested_from_padded_tensor _nested_select_backward _nested_tensor_from_mask
+        _nested_tensor_from_tensor_list _pack_padded_sequence _pad_circular _pad_enum
+        _pad_packed_sequence _padded_dense_to_jagged_forward _pin_memory _reshape_copy
+        _reshape_from_tensor _spdiags _stack _to_cpu _unsafe_index _unsafe_masked_index _unsafe_view
+        _upsample_nearest_exact1d _upsample_nearest_exact2d _upsample_nearest_exact3d
+        as_strided_scatter block_diag cartesian_prod cat channel_shuffle clone column_stack
+        combinations concat concatenate constant_pad_nd copy diag diag_embed diagflat
+        diagonal_backward diagonal_scatter dstack fill_diagonal_ flatten_dense_tensors flip fliplr
+        flipud gather hstack im2col index index_copy index_fill index_select lift lift_fresh_copy
+        masked_fill masked_scatter masked_select max_unpool2d max_unpool3d native_channel_shuffle
+        nested_to_padded_tensor nonzero_numpy one_hot pad pad_sequence pin_memory pixel_shuffle
+        pixel_unshuffle reflection_pad1d reflection_pad2d reflection_pad3d repeat repeat_interleave
+        replication_pad1d replication_pad2d replication_pad3d roll rot90 row_stack scatter
+        select_backward select_scatter slice_backward slice_scatter stack take take_along_dim tile
+        to_padded_tensor tril triu unflatten_dense_tensors unsafe_chunk unsafe_split
+        unsafe_split_with_sizes upsample_nearest1d upsample_nearest2d upsample_nearest3d vstack
     """,
     "copies of views": """
         _conj_copy _fw_primal_copy _indices_copy _make_dual_copy _neg_view_copy
         _nested_get_values_copy _nested_view_from_buffer_copy _nested_view_from_jagged_copy
         _reshape_alias_copy _sparse_broadcast_to_copy _values_copy alias_copy as_strided_copy
         ccol_indices_copy col_indices_copy crow_indices_copy detach_copy diagonal_copy expand_copy
-        indices_copy permute_copy row_indices_copy select_copy slice_copy split_copy
+        indices_copy narrow_copy permute_copy row_indices_copy select_copy slice_copy split_copy
         split_with_sizes_copy squeeze_copy t_copy transpose_copy unbind_copy unfold_copy
-        unsqueeze_copy values_copy view_as_complex_copy view_as_real_copy view_copy narrow_copy
+        unsqueeze_copy values_copy view_as_complex_copy view_as_real_copy view_copy
     """,
     "changes of type, layout or shape": """
         _autocast_to_full_precision _autocast_to_reduced_precision _cast_Byte _cast_Char
         _cast_Double _cast_Float _cast_Half _cast_Int _cast_Long _cast_Short _coalesced
         _convert_indices_from_coo_to_csr _convert_indices_from_csr_to_coo
         _convert_weight_to_int4pack _convert_weight_to_int4pack_for_cpu _cslt_compress
-        _dyn_quant_pack_4bit_weight _resize_output
-        _saturate_weight_to_fp16 _to_copy _to_dense _to_sparse _to_sparse_bsc _to_sparse_bsr
-        _to_sparse_csc _to_sparse_csr _to_sparse_semi_structured _wrapped_linear_prepack as_strided_
-        chalf complex detach_ fbgemm_pack_gemm_matrix_fp16 fbgemm_pack_quantized_matrix int_repr
-        mkldnn_reorder_conv2d_weight mkldnn_reorder_conv3d_weight requires_grad_
-        resize resize_as resize_as_sparse
-        set set_data shallow_copy_data_ sparse_mask sparse_resize sparse_resize_and_clear squeeze_
-        swapaxes_ swapdims_ t_ to_dense to_dense_backward to_mkldnn to_mkldnn_backward to_sparse
-        to_sparse_bsc to_sparse_bsr to_sparse_csc to_sparse_csr transpose_ type_as unsqueeze_
-        _make_per_channel_quantized_tensor _make_per_tensor_quantized_tensor
+        _dyn_quant_pack_4bit_weight _make_per_channel_quantized_tensor
+        _make_per_tensor_quantized_tensor _resize_output _saturate_weight_to_fp16 _to_copy _to_dense
+        _to_sparse _to_sparse_bsc _to_sparse_bsr _to_sparse_csc _to_sparse_csr
+        _to_sparse_semi_structured _wrapped_linear_prepack as_strided_ chalf complex detach_
+        fbgemm_pack_gemm_matrix_fp16 fbgemm_pack_quantized_matrix int_repr
+        mkldnn_reorder_conv2d_weight mkldnn_reorder_conv3d_weight requires_grad_ resize resize_as
+        resize_as_sparse set set_data shallow_copy_data_ sparse_mask sparse_resize
+        sparse_resize_and_clear squeeze_ swapaxes_ swapdims_ t_ to_dense to_dense_backward to_mkldnn
+        to_mkldnn_backward to_sparse to_sparse_bsc to_sparse_bsr to_sparse_csc to_sparse_csr
+        transpose_ type_as unsqueeze_
     """,
     "new tensors": """
         _cudnn_init_dropout_state _dim_arange _efficientzerotensor _empty_affine_quantized
@@ -91,7 +90,7 @@ _ATEN = {
         bitwise_xor logical_and logical_not logical_or logical_xor
     """,
     "order and look-up": """
-        _unique _unique2 argsort argwhere bucketize coalesce _coalesce kthvalue median mode msort
+        _coalesce _unique _unique2 argsort argwhere bucketize coalesce kthvalue median mode msort
         nanmedian nonzero nonzero_static searchsorted sort topk unique_consecutive unique_dim
         unique_dim_consecutive
     """,
@@ -102,9 +101,9 @@ _ATEN = {
         _functional_sym_constrain_range_for_size _fused_sdp_choice _has_compatible_shallow_copy_type
         _is_zerotensor _linalg_check_errors _local_scalar_dense
         _nested_compute_contiguous_strides_offsets _nested_get_jagged_dummy _nested_get_lengths
-        _nested_get_max_seqlen _nested_get_min_seqlen _nested_get_offsets _nested_get_ragged_idx _nested_tensor_size
-        _nested_tensor_storage_offsets _nested_tensor_strides _nnpack_available _nnz
-        _shape_as_tensor _use_cudnn_ctc_loss _use_cudnn_rnn_flatten_weight _use_miopen_ctc_loss
+        _nested_get_max_seqlen _nested_get_min_seqlen _nested_get_offsets _nested_get_ragged_idx
+        _nested_tensor_size _nested_tensor_storage_offsets _nested_tensor_strides _nnpack_available
+        _nnz _shape_as_tensor _use_cudnn_ctc_loss _use_cudnn_rnn_flatten_weight _use_miopen_ctc_loss
         _validate_compressed_sparse_indices _validate_sparse_bsc_tensor_args
         _validate_sparse_bsr_tensor_args _validate_sparse_compressed_tensor_args
         _validate_sparse_coo_tensor_args _validate_sparse_csc_tensor_args
@@ -118,20 +117,19 @@ _ATEN = {
         sym_stride
     """,
     "bookkeeping": """
-        _backward _cufft_clear_plan_cache _cufft_set_plan_cache_max_size _make_dep_token _print
-        _propagate_xla_data _remove_batch_dim _add_batch_dim record_stream retain_grad
-        get_gradients data
+        _add_batch_dim _backward _cufft_clear_plan_cache _cufft_set_plan_cache_max_size
+        _make_dep_token _print _propagate_xla_data _remove_batch_dim data get_gradients
+        record_stream retain_grad
     """,
 }
 
 _OTHERS = """
-    prims::as_strided_scatter prims::broadcast_in_dim prims::cat prims::clone prims::collapse
-    prims::convert_element_type prims::copy_strided prims::copy_to prims::device_put
-    prims::empty prims::empty_permuted prims::empty_strided prims::iota prims::item
-    prims::maximum_value prims::minimum_value prims::normal prims::resize prims::rev
-    prims::scalar_tensor prims::_make_token prims::_sink_tokens
-    profiler::_record_function_enter profiler::_record_function_enter_new
-    profiler::_record_function_exit torchvision::_cuda_version
+    prims::_make_token prims::_sink_tokens prims::as_strided_scatter prims::broadcast_in_dim
+    prims::cat prims::clone prims::collapse prims::convert_element_type prims::copy_strided
+    prims::copy_to prims::device_put prims::empty prims::empty_permuted prims::empty_strided
+    prims::iota prims::item prims::maximum_value prims::minimum_value prims::normal prims::resize
+    prims::rev prims::scalar_tensor profiler::_record_function_enter
+    profiler::_record_function_enter_new profiler::_record_function_exit torchvision::_cuda_version
 """
 
 ZERO_COST: frozenset[str] = frozenset(
