@@ -82,15 +82,20 @@ def check_file(url: URL, *, create: bool, read_only: bool) -> None:
         raise StoreError(f"{shown(url)}: {path} is a folder; name a file in it")
     if not exists and not create:
         raise missing(url)
-    if exists and not os.access(path, os.R_OK):
+    if exists and not _may(path, os.R_OK):
         raise StoreError(f"{shown(url)}: {path} may not be read; change its permissions")
     # SQLite keeps its journal beside the file, so the folder has to be writable too.
     for place in (path, path.parent):
-        if not read_only and place.exists() and not os.access(place, os.W_OK):
+        if not read_only and place.exists() and not _may(place, os.W_OK):
             raise StoreReadOnly(
                 f"{shown(url)}: {place} may not be written; change its permissions, "
                 "or copy the database"
             )
+
+
+def _may(path: Path, mode: int) -> bool:
+    """Return whether this process may read or write a file, as the user it acts for."""
+    return os.access(path, mode, effective_ids=os.access in os.supports_effective_ids)
 
 
 def missing(url: URL) -> StoreMissing:

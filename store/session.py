@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 from sqlalchemy import URL, Connection, Engine, inspect, text
 from sqlalchemy.exc import OperationalError, ResourceClosedError, SQLAlchemyError
 
+from store import revisions
 from store.addresses import (
     BEGIN_WRITING,
     check_file,
@@ -32,7 +33,7 @@ from store.errors import (
     StoreTooNew,
 )
 from store.read import read_profile, read_totals
-from store.revisions import REVISIONS, head_revision
+from store.revisions import head_revision
 from store.translate import translated, translation
 from store.write import delete_profile, find_profile, write_profile
 
@@ -189,20 +190,12 @@ def open_store(url: str = DEFAULT_URL, *, create: bool = False, read_only: bool 
     """
     address = parse_url(url)
     check_file(address, create=create and not read_only, read_only=read_only)
-    engine = make_engine(address, read_only=read_only)
+    engine, revision = _look(address, read_only=read_only)
     try:
-        with translated(address):
-            try:
-                revision = _revision(address, engine)
-            except OperationalError:
-                if not read_only or not _is_at_rest(address):
-                    raise
-                engine.dispose()
-                engine = make_engine(address, read_only=True, immutable=True)
-                revision = _revision(address, engine)
-            if revision == "" and create and not read_only:
+        if revision == "" and create and not read_only:
+            with translated(address):
                 _upgrade(address, engine)
-                revision = head_revision()
+            revision = head_revision()
         _check_revision(address, revision)
     except BaseException:
         engine.dispose()
@@ -219,13 +212,12 @@ def upgrade_store(url: str = DEFAULT_URL) -> tuple[str, str]:
     """
     address = parse_url(url)
     check_file(address, create=True, read_only=False)
-    engine = make_engine(address)
+    engine, before = _look(address, read_only=False)
     try:
-        with translated(address):
-            before = _revision(address, engine)
-            if before and before not in REVISIONS:
-                _check_revision(address, before)
-            if before != head_revision():
+        if before and before not in revisions.REVISIONS:
+            _check_revision(address, before)
+        if before != head_revision():
+            with translated(address):
                 _upgrade(address, engine)
     finally:
         engine.dispose()
@@ -241,12 +233,9 @@ def current_revision(url: str = DEFAULT_URL) -> str:
     """
     address = parse_url(url)
     check_file(address, create=False, read_only=True)
-    engine = make_engine(address, read_only=True, immutable=False)
-    try:
-        with translated(address):
-            return _revision(address, engine)
-    finally:
-        engine.dispose()
+    engine, revision = _look(address, read_only=True)
+    engine.dispose()
+    return revision
 
 
 def migration_config(connection: Connection) -> Config:
@@ -273,6 +262,24 @@ def _upgrade(url: URL, engine: Engine) -> None:
             with suppress(Exception):
                 driver.execute("PRAGMA journal_mode=WAL")
         command.upgrade(migration_config(connection), "head")
+
+
+def _look(url: URL, *, read_only: bool) -> tuple[Engine, str]:
+    """Return an engine for a database, and the revision of its schema, "" if it has no tables."""
+    engine = make_engine(url, read_only=read_only)
+    try:
+        with translated(url):
+            try:
+                return engine, _revision(url, engine)
+            except OperationalError:
+                if not read_only or not _is_at_rest(url):
+                    raise
+            engine.dispose()
+            engine = make_engine(url, read_only=True, immutable=True)
+            return engine, _revision(url, engine)
+    except BaseException:
+        engine.dispose()
+        raise
 
 
 def _revision(url: URL, engine: Engine) -> str:
@@ -302,7 +309,7 @@ def _check_revision(url: URL, revision: str) -> None:
         return
     if not revision:
         raise missing(url)
-    if revision in REVISIONS:
+    if revision in revisions.REVISIONS:
         raise StoreOutdated(
             f"{shown(url)} has schema {revision}, this version needs {head_revision()}; "
             f"run: export-profiles db upgrade --db {shown(url)}"
@@ -319,6 +326,8 @@ def _query_error(url: URL, error: Exception) -> ProfileError:
         return QueryError("the statement yields no rows; give one SELECT")
     cause = getattr(error, "orig", None) or error
     known = translation(url, cause)
+    if isinstance(known, StoreReadOnly):
+        return QueryError("a query may not change the database; give one SELECT")
     if type(known) is not StoreError:
         return known
     return QueryError(" ".join(str(cause).split()))

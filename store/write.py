@@ -110,11 +110,11 @@ def _write_rows(connection: Connection, table: Table, rows: Any, profile_id: int
     """Write the rows of one table.
 
     The profile's number is part of the statement, so that the tuples of the records go to the
-    driver as they are.
+    driver as they are. ``inline`` keeps a RETURNING out of it that would double the time.
     """
     if not len(rows):
         return
-    statement = insert(table).values(profile_id=literal_column(str(profile_id)))
+    statement = insert(table).inline().values(profile_id=literal_column(str(profile_id)))
     names = [column.name for column in table.columns]
     sql = str(statement.compile(dialect=connection.dialect, column_keys=names))
     tuples = rows.tuples

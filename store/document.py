@@ -1,0 +1,111 @@
+"""The page that describes the schema: ``python -m store.document > docs/schema.md``."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import fields
+from typing import TYPE_CHECKING
+
+from sqlalchemy import BigInteger, Double, ForeignKeyConstraint, Text, UniqueConstraint
+
+from store.models import Base
+from store.records import Totals
+from store.revisions import head_revision
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from sqlalchemy import Column, Table
+
+ORDER = (
+    "models", "profiles", "modules", "nodes", "edges", "flop_counts", "mem_stats",
+    "ops", "tensors", "tensor_uses", "saved_tensors", "storages", "devices",
+)  # fmt: skip
+
+INTRODUCTION = """# Schema
+
+The tables of revision {revision}, as `python -m store.document` prints them.
+
+No column holds NULL.
+What is absent is -1 in an identifier, '' in a text and [] in a JSON list.
+Bytes end in `_bytes`, times in `_seconds`; macs are multiply-adds, FLOPs are 2 * macs + \
+pointwise FLOPs.
+Identifiers count from 0 in execution order within their profile, and steps are operators: a \
+storage is alive at step i when `birth_op_id <= i <= death_op_id`.
+Sums over many rows may pass 2^63-1, where SQLite's `sum()` fails: add such counts up outside.
+
+"""
+
+
+def schema_page() -> str:
+    """Return the page, Markdown with one section per table and view."""
+    sections = [_table_section(Base.metadata.tables[name]) for name in ORDER]
+    introduction = INTRODUCTION.format(revision=head_revision())
+    return introduction + "\n".join([*sections, _view_section()])
+
+
+def _table_section(table: Table) -> str:
+    lines = [f"## {table.name}", "", table.comment or "", "", *_head()]
+    lines += [
+        f"| `{column.name}` | {_kind(column)} | {_role(column)} | {_escaped(column.comment)} |"
+        for column in table.columns
+    ]
+    rules = list(_rules(table))
+    if rules:
+        lines += ["", *rules]
+    return "\n".join(lines) + "\n"
+
+
+def _view_section() -> str:
+    """Return the section of the view, whose columns are those of the tables it reads."""
+    models, profiles = Base.metadata.tables["models"], Base.metadata.tables["profiles"]
+    lines = [
+        "## profile_totals (view)", "",
+        "One row per profile: the front door, whose column names are fixed.", "",
+        "| column | type | meaning |", "|---|---|---|",
+    ]  # fmt: skip
+    for item in fields(Totals):
+        name = "name" if item.name == "model" else item.name
+        column = profiles.c[name] if name in profiles.c else models.c[name]
+        lines.append(f"| `{item.name}` | {_kind(column)} | {_escaped(column.comment)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _head() -> list[str]:
+    return ["| column | type | key | meaning |", "|---|---|---|---|"]
+
+
+def _kind(column: Column[object]) -> str:
+    if isinstance(column.type, Text):
+        return "text"
+    if isinstance(column.type, Double):
+        return "real"
+    return "integer (64 bit)" if isinstance(column.type, BigInteger) else "integer"
+
+
+def _role(column: Column[object]) -> str:
+    """Return the part of a column in keys: its own table's, and those that it refers to."""
+    roles = ["primary"] if column.primary_key else []
+    targets = {key.column for key in column.foreign_keys}
+    if column.name == "profile_id":
+        targets = {target for target in targets if target.table.name == "profiles"}
+    roles += sorted(f"→ {target.table.name}.{target.name}" for target in targets)
+    return ", ".join(roles)
+
+
+def _rules(table: Table) -> Iterator[str]:
+    """Yield a line for what a table's rows are tied by, beyond single columns."""
+    for constraint in sorted(table.constraints, key=lambda item: str(item.name)):
+        names = ", ".join(f"`{column.name}`" for column in getattr(constraint, "columns", ()))
+        if isinstance(constraint, UniqueConstraint):
+            yield f"- Unique: {names}."
+        elif isinstance(constraint, ForeignKeyConstraint) and constraint.ondelete:
+            yield f"- Deleted with its row in `{constraint.referred_table.name}`."
+
+
+def _escaped(comment: str | None) -> str:
+    return (comment or "").replace("|", "\\|")
+
+
+if __name__ == "__main__":
+    sys.stdout.write(schema_page())
