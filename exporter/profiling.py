@@ -183,6 +183,7 @@ def _run(
                 backward=settings.backward,
                 optimizer=factory,
                 device=device,
+                target=settings.target,
                 values=values,
             )
     except Exception as error:

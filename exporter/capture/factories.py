@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from exporter.capture.state import Recording
 
 _Call = tuple[Any, tuple[Any, ...], dict[str, Any]]
+_NUMBERS = (bool, int, float)
 _RANDOM = frozenset({torch.rand, torch.randn, torch.randint, torch.randperm, torch.normal})
 _FROM_DATA = frozenset({torch.tensor, torch.as_tensor, torch.asarray})
 
@@ -59,9 +60,25 @@ def _read(recording: Recording, func: Any, args: tuple[Any, ...], kwargs: dict[s
     return func, args, kwargs
 
 
+def _set_item(
+    recording: Recording, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> _Call:
+    """Write a number as the CPU does: from a host scalar, by ``fill_`` instead of ``copy_``."""
+    if recording.target_is_host and not recording.concrete and isinstance(args[2], _NUMBERS):
+        return _fill_item, args, kwargs
+    return func, args, kwargs
+
+
+def _fill_item(tensor: torch.Tensor, index: Any, value: float) -> None:
+    tensor[index] = torch.tensor(value, dtype=tensor.dtype)
+
+
+_fill_item.__name__ = "__setitem__"
+
 SPECIAL: dict[Any, Callable[[Recording, Any, tuple[Any, ...], dict[str, Any]], _Call]] = {
     **dict.fromkeys(_device_constructors(), _place),
     **dict.fromkeys(_FROM_DATA, _from_data),
+    torch.Tensor.__setitem__: _set_item,
     torch.Tensor.tolist: _read,
     torch.Tensor.numpy: _read,
     torch.Tensor.__array__: _read,

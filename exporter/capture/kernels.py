@@ -92,11 +92,11 @@ def plain_run(
     """Run the real kernel, record it, and remember it where that is sound."""
     recording = mode.recording
     given = args
-    if info.selects and not recording.host_is_device:
+    if info.selects and not recording.concrete:
         args = _with_static_indices(func, signature, args)
     if (
         0 < signature.hosts < len(signature.knowns)
-        and not recording.host_is_device
+        and not recording.concrete
         and not info.is_copy
     ):
         # A device may mix with host scalars only; a model that mixes more runs as if all its
@@ -134,7 +134,7 @@ def _execute(
 ) -> Any:
     """Run the kernel; a result that depends on values comes from them or not at all."""
     recording = mode.recording
-    if recording.host_is_device or len(signature.knowns) == signature.hosts:
+    if recording.concrete or len(signature.knowns) == signature.hosts:
         return func(*args, **kwargs)
     if info.needs_values or _leaves_device(info, kwargs):
         if not signature.unknown or _all_known(signature):
@@ -318,7 +318,7 @@ def carry_values(
     result: Any,
 ) -> None:
     """Compute an operator of known values on the host too, so that its results are known."""
-    if recording.host_is_device or len(signature.knowns) == signature.hosts > 0:
+    if recording.concrete or len(signature.knowns) == signature.hosts > 0:
         return
     outputs = [t for t in _flatten(result)[0] if isinstance(t, Tensor)]
     if not outputs or any(_too_large(t) or t.device.type != "meta" for t in outputs):
@@ -339,7 +339,7 @@ def carry_values(
 
 def carry_geometry(recording: Recording, func: Any, args: Any, kwargs: Any, result: Any) -> None:
     """State the values of ``zeros_like`` and its kin, which do not read their operand."""
-    if recording.host_is_device or result.device.type != "meta" or _too_large(result):
+    if recording.concrete or result.device.type != "meta" or _too_large(result):
         return
     base = torch.empty(args[0].shape, dtype=args[0].dtype)
     _attach(recording, result, func(base, *args[1:], **_host_kwargs(kwargs)))

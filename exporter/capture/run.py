@@ -72,6 +72,7 @@ def record_run(
     backward: bool,
     optimizer: OptimizerFactory | None,
     device: torch.device,
+    target: str,
     use_memo: bool = True,
     values: dict[int, torch.Tensor] | None = None,
 ) -> Run:
@@ -87,13 +88,13 @@ def record_run(
         backward: whether to run backward from ones for every differentiable output.
         optimizer: makes the optimizer whose one step is recorded.
         device: meta, or cpu for a concrete run.
+        target: the device that is modelled, one of ``store.records.TARGETS``.
         use_memo: whether remembered signatures replace meta kernels.
         values: known values by the identity of an input, buffer or constant.
     """
     memo = _MEMO
     memo.trim()
-    concrete = device.type == "cpu"
-    recording = Recording(memo.specs, device, host_is_device=concrete)
+    recording = Recording(memo.specs, device, target=target)
     calls = CallTracker(recording, model)
     run = Run(recording, calls)
     for category, path, tensor in storages_in_move_order(model):
@@ -108,7 +109,7 @@ def record_run(
             known = recording.known(tensor)
             known.value = value
             known.storage.valued = True
-    mode = OpMode(recording, memo, calls, use_memo=use_memo and not concrete)
+    mode = OpMode(recording, memo, calls, use_memo=use_memo and not recording.concrete)
     collecting = gc.isenabled()
     gc.disable()  # a collection in the middle would move deaths about, and costs time
     states = torch.random.get_rng_state(), random.getstate()
@@ -140,11 +141,12 @@ def _record(
     recording, calls = run.recording, run.calls
     result = model(*args, **kwargs)
     run.forward_ops = recording.op_count
-    run.forward_end_bytes = recording.live_bytes
     calls.add_output(result)
     with torch._C.DisableTorchFunction():
         outputs = [t for t in tensors_in(result) if t.requires_grad]
         run.saved = saved_tensors(recording, outputs)
+        recording.settle_late()
+        run.forward_end_bytes = recording.live_bytes
         if not backward:
             return
         recording.phase, recording.role = "backward", "gradient"

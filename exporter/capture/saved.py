@@ -36,9 +36,24 @@ def saved_tensors(recording: Recording, outputs: list[torch.Tensor]) -> list[tup
             for one in packed if isinstance(packed, (tuple, list)) else (packed,):
                 data = one.data if one is not None else None
                 if data is not None:
-                    found.append((node._sequence_nr(), recording.known(data)))
+                    number = node._sequence_nr()
+                    found.append((number, _known(recording, data, number)))
         for following, _ in node.next_functions:
             if following is not None and following not in seen:
                 seen.add(following)
                 stack.append(following)
     return found
+
+
+def _known(recording: Recording, data: torch.Tensor, number: int) -> Known:
+    """Return the record of a saved tensor.
+
+    A Python number among an operator's operands is saved as a host scalar that no operator
+    returned: it was born with the operator that saved it.
+    """
+    life = getattr(data.untyped_storage(), "_ep", None)
+    if life is None or life.storage.recording is not recording:
+        op_id = recording.sequence_ops.get(number, -1)
+        if op_id >= 0 and data.device.type == "cpu" and data.dim() == 0:
+            return recording.adopt_late(data, op_id)
+    return recording.known(data)

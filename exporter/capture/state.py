@@ -95,10 +95,11 @@ class Recording:
     filled in by ``exporter.assemble``.
     """
 
-    def __init__(self, specs: SpecTable, device: torch.device, *, host_is_device: bool) -> None:
+    def __init__(self, specs: SpecTable, device: torch.device, *, target: str) -> None:
         self.specs = specs
         self.device = device
-        self.host_is_device = host_is_device  # a concrete run on the CPU: host memory counts
+        self.concrete = device.type == "cpu"
+        self.target_is_host = target == "cpu"  # host memory is the target's memory
         self.open = True
         self.phase = "forward"
         self.role = "activation"
@@ -108,6 +109,7 @@ class Recording:
         self.ops: list[tuple[Any, ...]] = []
         self.tensors: list[tuple[Any, ...]] = []
         self.uses: list[tuple[int, int, int, bool]] = []
+        self.late: list[tuple[int, int]] = []  # (op, bytes) of storages found after their birth
         self.written: list[Storage] = []  # written in place by the current call
         self.storages: list[Storage] = []
         self.sequence_ops: dict[int, int] = {}  # autograd sequence number -> forward op
@@ -122,6 +124,7 @@ class Recording:
         self, size_bytes: int, category: str, host: bool, birth: int, node: int
     ) -> Storage:
         """Return a new storage and count its bytes."""
+        host = host and not self.target_is_host
         storage = Storage(self, len(self.storages), size_bytes, birth, node, category, host)
         self.storages.append(storage)
         if not host:
@@ -154,7 +157,7 @@ class Recording:
 
     def spec_of(self, tensor: torch.Tensor) -> Spec:
         """Return the interned geometry of a strided tensor."""
-        host = tensor.device.type == "cpu" and not self.host_is_device
+        host = tensor.device.type == "cpu" and not self.concrete
         return self.specs.intern(
             tensor.shape, tensor.stride(), tensor.storage_offset(), tensor.dtype, host
         )
@@ -198,3 +201,33 @@ class Recording:
         known = self.new_tensor(spec, storage, -1, 0, role, name)
         tensor._ep = known  # type: ignore[attr-defined]
         return known
+
+    def adopt_late(self, tensor: torch.Tensor, op_id: int) -> Known:
+        """Return the record of a tensor that an earlier operator made unseen."""
+        spec = self.spec_of(tensor)
+        untyped = tensor.untyped_storage()
+        storage = self.new_storage(
+            untyped.nbytes(), "activation", spec.host, op_id, self.ops[op_id][1]
+        )
+        untyped._ep = Life(storage)  # type: ignore[attr-defined]
+        if not storage.host:
+            self.late.append((op_id, storage.size_bytes))
+        known = self.new_tensor(spec, storage, op_id, 0, "activation")
+        tensor._ep = known  # type: ignore[attr-defined]
+        return known
+
+    def settle_late(self) -> None:
+        """Add what was adopted late to the live bytes of the operators since its birth."""
+        if not self.late:
+            return
+        self.late.sort()
+        added = 0
+        pending = iter([*self.late, (len(self.ops), 0)])
+        first, size = next(pending)
+        for op_id in range(first, len(self.ops)):
+            while op_id >= first:
+                added += size
+                first, size = next(pending, (len(self.ops) + 1, 0))
+            row = self.ops[op_id]
+            self.ops[op_id] = (*row[:15], row[15] + added)
+        self.late.clear()
