@@ -62,8 +62,9 @@ def assemble(run: Run, info: ProfileInfo, *, seconds: float) -> Profile:
     nodes = _nodes(run, edges)
     modules = _modules(run)
     param_count = sum(row[8] for row in modules)
-    param_bytes = sum(s.size_bytes for s in recording.storages if s.category == "parameter")
-    buffer_bytes = sum(s.size_bytes for s in recording.storages if s.category == "buffer")
+    on_device = [s for s in recording.storages if not s.host]
+    param_bytes = sum(s.size_bytes for s in on_device if s.category == "parameter")
+    buffer_bytes = sum(s.size_bytes for s in on_device if s.category == "buffer")
     totals = Totals(
         profile_id=-1,
         zoo=info.zoo,
@@ -86,7 +87,7 @@ def assemble(run: Run, info: ProfileInfo, *, seconds: float) -> Profile:
         param_count=param_count,
         param_bytes=param_bytes,
         buffer_bytes=buffer_bytes,
-        input_bytes=sum(s.size_bytes for s in recording.storages if s.category == "input"),
+        input_bytes=sum(s.size_bytes for s in on_device if s.category == "input"),
         kept_bytes=sum(row[5] for row in memory.stats),
         forward_end_bytes=lives.forward_end_bytes,
         peak_bytes=lives.peak_bytes,
