@@ -1,0 +1,57 @@
+"""Rows of one profile, as plain tuples."""
+
+from __future__ import annotations
+
+import gc
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from store.errors import ProfileMissing
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from store import Store
+
+
+def rows_of(store: Store, sql: str, profile_id: int, order: str = "") -> Sequence[tuple[Any, ...]]:
+    """Return the rows that a query selects for one profile.
+
+    Args:
+        store: an open store.
+        sql: a SELECT; ``WHERE profile_id = :profile_id`` is added if it lacks one.
+        profile_id: value of the parameter ``:profile_id``.
+        order: the columns to order by, "" for any order.
+    """
+    if ":profile_id" not in sql:
+        sql += " WHERE profile_id = :profile_id"
+    if order:
+        sql += f" ORDER BY {order}"
+    return store.query(sql, {"profile_id": profile_id})[1]
+
+
+def profile_exists(store: Store, profile_id: int) -> None:
+    """Check that a profile is stored.
+
+    Raises:
+        ProfileMissing: if it is not.
+    """
+    if not rows_of(store, "SELECT 1 FROM profiles", profile_id):
+        raise ProfileMissing(
+            f"no profile {profile_id} in this database; `query-profiles list` shows what there is"
+        )
+
+
+@contextmanager
+def collector_paused() -> Iterator[None]:
+    """Keep Python's cycle collector from walking hundreds of thousands of new rows again and again.
+
+    None of them is garbage while they are being built, and none is part of a cycle.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()

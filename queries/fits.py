@@ -1,0 +1,144 @@
+"""Whether a step fits into a device's memory, what fills it, and how it grows with the batch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from queries.devices import device_named
+from queries.errors import QuestionError
+from queries.fetch import profile_exists, rows_of
+
+if TYPE_CHECKING:
+    from store import Store
+
+# parameter-sized state per optimizer: Adam keeps two moments, momentum one (torch.optim)
+OPTIMIZER_STATES = {"sgd": 0, "momentum": 1, "adam": 2, "adamw": 2}
+
+
+@dataclass(frozen=True, slots=True)
+class BatchPoint:
+    """The memory of one stored profile of the model, at its batch size."""
+
+    profile_id: int
+    batch_size: int
+    kept_bytes: int
+    peak_bytes: int
+    needed_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """What a step needs against what a device has, in bytes."""
+
+    device: str
+    param_bytes: int
+    buffer_bytes: int
+    input_bytes: int
+    gradient_bytes: int  # of parameters
+    optimizer_bytes: int
+    kept_bytes: int  # activations alive when forward ends
+    peak_bytes: int  # requested bytes at the highest point of the step
+    overhead_bytes: int  # what the allocator reserves beyond that: rounding, fragments
+    workspace_bytes: int  # of the matrix library
+    added_bytes: int  # state of an optimizer that was asked for and is not in the profile
+    needed_bytes: int  # peak + overhead + workspace + added
+    memory_bytes: int  # of the device
+    free_bytes: int  # memory - needed; negative if it does not fit
+    batches: tuple[BatchPoint, ...]  # the same configuration at every stored batch size
+    bytes_per_sample: int  # growth of needed_bytes between the two largest; -1: only one stored
+    largest_batch_size: int  # that should still fit by that growth; -1 if unknown
+
+    @property
+    def is_fitting(self) -> bool:
+        """Whether the step fits."""
+        return self.free_bytes >= 0
+
+
+_TOTALS = """
+SELECT param_bytes, buffer_bytes, input_bytes, kept_bytes, peak_bytes, peak_reserved_bytes,
+       workspace_bytes
+FROM profile_totals
+"""
+_SIBLINGS = """
+SELECT q.profile_id, q.batch_size, q.kept_bytes, q.peak_bytes,
+       q.peak_reserved_bytes + q.workspace_bytes
+FROM profiles p
+JOIN models m ON m.model_id = p.model_id
+JOIN models n ON n.zoo = m.zoo AND n.name = m.name AND n.config = m.config
+JOIN profiles q ON q.model_id = n.model_id AND q.dtype = p.dtype AND q.mode = p.mode
+  AND q.target = p.target AND q.backward = p.backward AND q.input_grad = p.input_grad
+  AND q.attention = p.attention AND q.autocast = p.autocast AND q.optimizer = p.optimizer
+WHERE p.profile_id = :profile_id ORDER BY q.batch_size, q.profile_id
+"""
+_STATE = """
+SELECT SUM(size_bytes) FROM storages
+WHERE profile_id = :profile_id AND storage_class = 'optimizer' AND NOT is_host
+"""
+
+
+def fits(store: Store, profile_id: int, device: str, *, optimizer: str = "") -> Fit:
+    """Return what a step of a stored profile needs against a device's memory.
+
+    Args:
+        store: an open store.
+        profile_id: a stored profile.
+        device: the name of a row of ``devices``.
+        optimizer: of OPTIMIZER_STATES: adds its state if the profile was recorded without one;
+            it lives as long as the parameters, so it adds to the peak in full.
+
+    Raises:
+        ProfileMissing: if there is no such profile.
+        QuestionError: if the device or the optimizer does not exist.
+    """
+    profile_exists(store, profile_id)
+    if optimizer and optimizer not in OPTIMIZER_STATES:
+        known = ", ".join(OPTIMIZER_STATES)
+        raise QuestionError(f"no optimizer {optimizer!r}; optimizers: {known}")
+    chosen = device_named(store, device)
+    param, buffer, inputs, kept, peak, reserved, workspace = rows_of(store, _TOTALS, profile_id)[0]
+    gradient = sum(row[0] for row in rows_of(store, "SELECT grad_bytes FROM mem_stats", profile_id))
+    ((state,),) = rows_of(store, _STATE, profile_id)
+    recorded = rows_of(store, "SELECT optimizer FROM profiles", profile_id)[0][0]
+    added = 0
+    if optimizer and not recorded:
+        # without a backward pass there are no gradients to read the trained parameters from
+        added = OPTIMIZER_STATES[optimizer] * gradient
+    needed = reserved + workspace + added
+    newest = {row[1]: row for row in rows_of(store, _SIBLINGS, profile_id)}
+    batches = tuple(
+        BatchPoint(pid, batch, kept_, peak_, needed_ + added)
+        for pid, batch, kept_, peak_, needed_ in newest.values()
+    )
+    slope, largest = _growth(batches, chosen.memory_bytes)
+    return Fit(
+        device=chosen.name,
+        param_bytes=param,
+        buffer_bytes=buffer,
+        input_bytes=inputs,
+        gradient_bytes=gradient,
+        optimizer_bytes=state or 0,
+        kept_bytes=kept,
+        peak_bytes=peak,
+        overhead_bytes=reserved - peak,
+        workspace_bytes=workspace,
+        added_bytes=added,
+        needed_bytes=needed,
+        memory_bytes=chosen.memory_bytes,
+        free_bytes=chosen.memory_bytes - needed,
+        batches=batches,
+        bytes_per_sample=slope,
+        largest_batch_size=largest,
+    )
+
+
+def _growth(batches: tuple[BatchPoint, ...], memory_bytes: int) -> tuple[int, int]:
+    """Return bytes per sample (rounded up), and the largest batch that should fit."""
+    if len(batches) < 2:
+        return -1, -1
+    low, high = batches[-2:]
+    slope = -(-(high.needed_bytes - low.needed_bytes) // (high.batch_size - low.batch_size))
+    if slope <= 0:
+        return slope, -1
+    room = memory_bytes - high.needed_bytes
+    return slope, max(high.batch_size + room // slope, 0)

@@ -1,0 +1,232 @@
+"""Which bytes are alive at every step, why, and how few could be.
+
+A storage is alive at step ``i`` when ``birth_op_id <= i <= death_op_id``. Host memory is left out.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import TYPE_CHECKING
+
+from queries.fetch import profile_exists, rows_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from store import Store
+
+# why a storage lives on after the last operator that touches it
+OUTLIVING_REASONS = ("output", "caller", "saved", "name", "cycle")
+_HELD_BY_CALLER = frozenset({"parameter", "buffer", "input", "gradient", "optimizer"})
+
+
+@dataclass(frozen=True, slots=True)
+class LiveStorage:
+    """A storage, the call that made it and the call it waits for."""
+
+    storage_id: int
+    size_bytes: int
+    storage_class: str  # store.records.STORAGE_CLASSES
+    birth_op_id: int  # -1 if it existed before the first step
+    death_op_id: int
+    last_use_op_id: int  # the last step that reads, writes or views it; -1: none does
+    name: str  # of a parameter, buffer or input; else ""
+    module: str  # path of the module that made it, or that owns the parameter or buffer
+    made_by: str  # name of the call that made it, "" before the first step
+    waits_for: str  # name of the call that uses it last, "" if none does
+    waits_phase: str  # phase of that use, "" if there is none
+    reason: str  # why it outlives its last use, of OUTLIVING_REASONS; "" if it does not
+
+    @property
+    def outlived_steps(self) -> int:
+        """Steps it stays alive for after its last use; never used: after its birth."""
+        return self.death_op_id - max(self.last_use_op_id, self.birth_op_id, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Liveness:
+    """The memory of one profile over its steps, in requested bytes on the device."""
+
+    profile_id: int
+    live_bytes: tuple[int, ...]  # per step, as executed
+    bound_bytes: tuple[int, ...]  # per step, if all were freed right after their last use
+    phases: tuple[str, ...]  # per step
+    peak_bytes: int
+    peak_op_id: int  # the first step at which it is reached, -1 without steps
+    bound_peak_bytes: int
+    bound_peak_op_id: int
+    storages: tuple[LiveStorage, ...]  # every device storage, by id
+
+    def at(self, op_id: int) -> tuple[LiveStorage, ...]:
+        """Return what is alive at a step, largest first, then oldest."""
+        live = (s for s in self.storages if s.birth_op_id <= op_id <= s.death_op_id)
+        return tuple(sorted(live, key=lambda s: (-s.size_bytes, s.storage_id)))
+
+    @property
+    def at_peak(self) -> tuple[LiveStorage, ...]:
+        """What is alive at the peak, largest first, then oldest."""
+        return self.at(self.peak_op_id)
+
+    @property
+    def peak_by_class(self) -> dict[str, int]:
+        """Bytes at the peak by storage class, largest first."""
+        return _sums(self.at_peak, lambda s: s.storage_class)
+
+    @property
+    def peak_by_module(self) -> dict[str, int]:
+        """Bytes at the peak by module path, largest first; "" is the model itself."""
+        return _sums(self.at_peak, lambda s: s.module)
+
+    @property
+    def peak_by_call(self) -> dict[str, int]:
+        """Bytes at the peak by the call that made them; "" is what existed before the step."""
+        return _sums(self.at_peak, lambda s: s.made_by)
+
+    @property
+    def outliving(self) -> tuple[LiveStorage, ...]:
+        """Storages that outlive their last use, those that hold most bytes for longest first."""
+        late = (s for s in self.storages if s.reason and s.size_bytes)
+        return tuple(sorted(late, key=lambda s: (-s.size_bytes * s.outlived_steps, s.storage_id)))
+
+
+def liveness(store: Store, profile_id: int) -> Liveness:
+    """Return the live bytes of every step of a stored profile, and what they are.
+
+    Beside the bytes as executed stands a lower bound for the same order of operators: every
+    storage freed right after the last operator that reads, writes or views it. What the caller
+    holds (parameters, buffers, inputs, gradients, optimizer state, the output) is freed in both
+    when it really was.
+
+    A storage outlives its last use, alive at later steps, because it is the model's ``output``;
+    the ``caller`` holds it; autograd has ``saved`` it; a ``name`` in the running code still
+    refers to it; or it was never freed although nothing needs it, as in a reference ``cycle``.
+
+    Raises:
+        ProfileMissing: if there is no such profile.
+    """
+    profile_exists(store, profile_id)
+    ops = rows_of(store, "SELECT node_id, phase FROM ops", profile_id, "op_id")
+    storages = _storages(store, profile_id, ops)
+    steps = len(ops)
+    live = _replay(steps, ((s.birth_op_id, s.death_op_id, s.size_bytes) for s in storages))
+    bound = _replay(steps, ((s.birth_op_id, _needed_until(s), s.size_bytes) for s in storages))
+    before = sum(s.size_bytes for s in storages if s.birth_op_id == -1)
+    peak, bound_peak = (max(b, default=before) for b in (live, bound))
+    return Liveness(
+        profile_id=profile_id,
+        live_bytes=tuple(live),
+        bound_bytes=tuple(bound),
+        phases=tuple(phase for _, phase in ops),
+        peak_bytes=peak,
+        peak_op_id=live.index(peak) if live else -1,
+        bound_peak_bytes=bound_peak,
+        bound_peak_op_id=bound.index(bound_peak) if bound else -1,
+        storages=tuple(storages),
+    )
+
+
+def _needed_until(storage: LiveStorage) -> int:
+    """Return the last step at which a storage has to be alive."""
+    if storage.reason in ("", "output", "caller"):
+        return storage.death_op_id
+    return max(storage.last_use_op_id, storage.birth_op_id)
+
+
+def _replay(steps: int, lives: Iterable[tuple[int, int, int]]) -> list[int]:
+    """Return the live bytes per step from births, last steps alive, and sizes."""
+    change = [0] * (steps + 1)
+    for birth, death, size in lives:
+        if death >= max(birth, 0):
+            change[min(max(birth, 0), steps)] += size
+            change[min(death + 1, steps)] -= size
+    return list(accumulate(change[:steps]))
+
+
+_LAST_USES = """
+SELECT t.storage_id, MAX(u.op_id)
+FROM tensor_uses u JOIN tensors t ON t.profile_id = u.profile_id AND t.tensor_id = u.tensor_id
+WHERE u.profile_id = :profile_id GROUP BY t.storage_id
+"""
+_SAVED = """
+SELECT DISTINCT t.storage_id
+FROM saved_tensors s JOIN tensors t ON t.profile_id = s.profile_id AND t.tensor_id = s.tensor_id
+WHERE s.profile_id = :profile_id
+"""
+_OUTPUTS = """
+SELECT DISTINCT t.storage_id
+FROM edges e
+JOIN nodes n ON n.profile_id = e.profile_id AND n.node_id = e.dst_node_id AND n.kind = 'output'
+JOIN tensors t ON t.profile_id = e.profile_id AND t.tensor_id = e.tensor_id
+WHERE e.profile_id = :profile_id
+"""
+_STORAGES = """
+SELECT storage_id, size_bytes, storage_class, birth_op_id, death_op_id FROM storages
+WHERE profile_id = :profile_id AND NOT is_host ORDER BY storage_id
+"""
+_CALLS = """
+SELECT n.node_id, n.name, m.path FROM nodes n
+LEFT JOIN modules m ON m.profile_id = n.profile_id AND m.module_id = n.module_id
+WHERE n.profile_id = :profile_id
+"""
+
+
+def _storages(store: Store, profile_id: int, ops: Sequence[tuple[int, str]]) -> list[LiveStorage]:
+    last_use: dict[int, int] = dict(rows_of(store, _LAST_USES, profile_id))
+    # producing a view touches the storage as well
+    for storage_id, op_id in rows_of(store, "SELECT storage_id, op_id FROM tensors", profile_id):
+        if op_id > last_use.get(storage_id, -1):
+            last_use[storage_id] = op_id
+    saved = {row[0] for row in rows_of(store, _SAVED, profile_id)}
+    outputs = {row[0] for row in rows_of(store, _OUTPUTS, profile_id)}
+    named: dict[int, str] = {}
+    names = "SELECT storage_id, name FROM tensors WHERE profile_id = :profile_id AND name <> ''"
+    for storage_id, name in rows_of(store, names, profile_id, "tensor_id"):
+        named.setdefault(storage_id, name)
+    call = {
+        node_id: (name, path or "") for node_id, name, path in rows_of(store, _CALLS, profile_id)
+    }
+    nowhere = ("", "")
+    result = []
+    for storage_id, size, kind, birth, death in rows_of(store, _STORAGES, profile_id):
+        last = last_use.get(storage_id, -1)
+        name = named.get(storage_id, "")
+        made_by, module = call.get(ops[birth][0], nowhere) if 0 <= birth < len(ops) else nowhere
+        if birth == -1 and kind in ("parameter", "buffer"):
+            module = name.rpartition(".")[0]
+        used = 0 <= last < len(ops)
+        reason = ""
+        if min(death, len(ops) - 1) > max(last, birth, 0):
+            outlives = death >= len(ops)
+            reason = (
+                "output" if storage_id in outputs and outlives
+                else "caller" if kind in _HELD_BY_CALLER and (outlives or birth == -1)
+                else "saved" if storage_id in saved
+                else "cycle" if outlives
+                else "name"
+            )  # fmt: skip
+        result.append(
+            LiveStorage(
+                storage_id=storage_id,
+                size_bytes=size,
+                storage_class=kind,
+                birth_op_id=birth,
+                death_op_id=death,
+                last_use_op_id=last,
+                name=name,
+                module=module,
+                made_by=made_by,
+                waits_for=call.get(ops[last][0], nowhere)[0] if used else "",
+                waits_phase=ops[last][1] if used else "",
+                reason=reason,
+            )
+        )
+    return result
+
+
+def _sums(storages: Iterable[LiveStorage], key: Callable[[LiveStorage], str]) -> dict[str, int]:
+    sums: defaultdict[str, int] = defaultdict(int)
+    for storage in storages:
+        sums[key(storage)] += storage.size_bytes
+    return dict(sorted(sums.items(), key=lambda item: (-item[1], item[0])))

@@ -1,0 +1,267 @@
+"""A stored profile as a networkx graph, at the level of calls or of operators.
+
+Every node and edge attribute is documented at ``load_graph``.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from queries.devices import device_named, op_times
+from queries.errors import QuestionError
+from queries.fetch import collector_paused, profile_exists, rows_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    import networkx as nx
+
+    from store import Store
+
+LEVELS = ("nodes", "ops")
+
+Edge = tuple[int, int, dict[str, Any]]
+
+
+def load_graph(
+    store: Store, profile_id: int, level: str = "nodes", *, device: str = ""
+) -> nx.MultiDiGraph[int]:
+    """Return a stored profile as a ``networkx.MultiDiGraph``; nodes are numbered as they ran.
+
+    Level ``"nodes"``: one node per call of forward, and per input and output of the graph.
+
+    - ``name, kind, target, module, arguments, dtype, stage`` as in the table ``nodes``
+      (``module`` is a path), ``shape`` a tuple.
+    - ``fwd_macs, bwd_macs, fwd_pointwise_flops, bwd_pointwise_flops``; ``fwd_flops, bwd_flops``
+      are ``2 * macs + pointwise``; ``macs, pointwise_flops, flops`` are the sums of both passes.
+    - ``fwd_bytes, bwd_bytes, bytes``: bytes read and written by the call's operators. Backward
+      includes recomputation.
+    - every field of ``mem_stats``, in bytes.
+
+    Level ``"ops"``: one node per executed operator of forward, backward and optimizer.
+
+    - ``operator, phase, node_id, fwd_op_id, flops_status, is_view, is_inplace, is_random`` as in
+      the table ``ops``.
+    - ``macs, pointwise_flops``, ``flops`` (``2 * macs + pointwise``), ``bytes_read,
+      bytes_written``, ``bytes`` (both), ``live_bytes``.
+
+    With ``device``, the name of a row of ``devices``, also ``time_us``, and for nodes
+    ``fwd_time_us`` and ``bwd_time_us``: the roofline estimate of ``queries.devices``.
+
+    Edges carry ``tensor_id, arg_position, size_bytes, kind``. Two tensors between the same nodes
+    are two edges. ``kind`` is ``"data"``, ``"alias"`` (the consumer only views the tensor), or
+    ``"control"`` (an order without bytes: a write waits for earlier readers). Operators are
+    linked through the last writer of a storage, or the view of it that came later, so in-place
+    writes never make a cycle.
+
+    Raises:
+        ProfileMissing: if there is no such profile.
+        QuestionError: if the level or the device does not exist.
+    """
+    import networkx as nx  # noqa: PLC0415 - a fifth of a second that `query-profiles list` saves
+
+    if level not in LEVELS:
+        raise QuestionError(f"no level {level!r}: a graph has the levels {', '.join(LEVELS)}")
+    profile_exists(store, profile_id)
+    times = op_times(store, profile_id, device_named(store, device)) if device else []
+    graph: nx.MultiDiGraph[int] = nx.MultiDiGraph(profile_id=profile_id, level=level)
+    with collector_paused():
+        if level == "nodes":
+            graph.add_nodes_from(_call_nodes(store, profile_id, times))
+            graph.add_edges_from(_call_edges(store, profile_id))
+        else:
+            nodes = _op_nodes(store, profile_id, times)
+            graph.add_nodes_from(nodes)
+            graph.add_edges_from(_op_edges(store, profile_id, [op["is_view"] for _, op in nodes]))
+    return graph
+
+
+_CALLS = """
+SELECT n.node_id, n.name, n.kind, n.target, n.arguments, n.shape, n.dtype, n.stage,
+       f.fwd_macs, f.bwd_macs, f.fwd_pointwise_flops, f.bwd_pointwise_flops,
+       s.fwd_in_bytes, s.fwd_tmp_bytes, s.fwd_out_bytes, s.fwd_transient_bytes, s.kept_bytes,
+       s.bwd_tmp_bytes, s.bwd_out_bytes, s.grad_bytes, s.param_bytes, s.buffer_bytes, n.module_id
+FROM nodes n
+LEFT JOIN flop_counts f ON f.profile_id = n.profile_id AND f.node_id = n.node_id
+LEFT JOIN mem_stats s ON s.profile_id = n.profile_id AND s.node_id = n.node_id
+WHERE n.profile_id = :profile_id ORDER BY n.node_id
+"""
+_CALL_NAMES = ("name", "kind", "target", "arguments", "shape", "dtype", "stage")
+_COUNT_NAMES = (
+    "fwd_macs", "bwd_macs", "fwd_pointwise_flops", "bwd_pointwise_flops",
+    "fwd_in_bytes", "fwd_tmp_bytes", "fwd_out_bytes", "fwd_transient_bytes", "kept_bytes",
+    "bwd_tmp_bytes", "bwd_out_bytes", "grad_bytes", "param_bytes", "buffer_bytes",
+)  # fmt: skip
+
+
+def _call_nodes(
+    store: Store, profile_id: int, times: Sequence[float]
+) -> list[tuple[int, dict[str, Any]]]:
+    path = dict(rows_of(store, "SELECT module_id, path FROM modules", profile_id))
+    nodes: list[tuple[int, dict[str, Any]]] = []
+    for node_id, *row, module_id in rows_of(store, _CALLS, profile_id):
+        call = dict(zip(_CALL_NAMES, row, strict=False))
+        call["shape"] = _tuple(call["shape"])
+        call["module"] = path.get(module_id, "")
+        # inputs and the output may have no row of counts: they do nothing, and that is 0
+        counts = (value or 0 for value in row[len(_CALL_NAMES) :])
+        call.update(zip(_COUNT_NAMES, counts, strict=True))
+        for phase in ("fwd", "bwd"):
+            call[f"{phase}_flops"] = 2 * call[f"{phase}_macs"] + call[f"{phase}_pointwise_flops"]
+            call[f"{phase}_bytes"] = 0
+            if times:
+                call[f"{phase}_time_us"] = 0.0
+        nodes.append((node_id, call))
+
+    by_id = dict(nodes)
+    ops = "SELECT op_id, node_id, phase, bytes_read + bytes_written FROM ops"
+    for op_id, node_id, phase, size in rows_of(store, ops, profile_id, "op_id"):
+        if node_id in by_id and phase != "optimizer":
+            pass_ = "fwd" if phase == "forward" else "bwd"
+            by_id[node_id][f"{pass_}_bytes"] += size
+            if times:
+                by_id[node_id][f"{pass_}_time_us"] += times[op_id]
+    sums = ("macs", "pointwise_flops", "flops", "bytes", *(["time_us"] if times else []))
+    for call in by_id.values():
+        for name in sums:
+            call[name] = call[f"fwd_{name}"] + call[f"bwd_{name}"]
+    return nodes
+
+
+def _call_edges(store: Store, profile_id: int) -> list[Edge]:
+    sql = "SELECT src_node_id, dst_node_id, tensor_id, arg_position, size_bytes, kind FROM edges"
+    return [
+        (src, dst, {"tensor_id": t, "arg_position": arg, "size_bytes": size, "kind": kind})
+        for src, dst, t, arg, size, kind in rows_of(store, sql, profile_id, "edge_id")
+    ]
+
+
+_OPS = """
+SELECT op_id, operator, phase, node_id, fwd_op_id, flops_status, macs, pointwise_flops,
+       bytes_read, bytes_written, is_view, is_inplace, is_random, live_bytes
+FROM ops
+"""
+
+
+def _op_nodes(
+    store: Store, profile_id: int, times: Sequence[float]
+) -> list[tuple[int, dict[str, Any]]]:
+    nodes = [
+        (
+            op_id,
+            {
+                "operator": operator,
+                "phase": phase,
+                "node_id": node_id,
+                "fwd_op_id": fwd_op_id,
+                "flops_status": status,
+                "macs": macs,
+                "pointwise_flops": pointwise,
+                "flops": 2 * macs + pointwise,
+                "bytes_read": read,
+                "bytes_written": written,
+                "bytes": read + written,
+                "is_view": bool(view),
+                "is_inplace": bool(inplace),
+                "is_random": bool(random),
+                "live_bytes": live,
+            },
+        )
+        for (
+            op_id, operator, phase, node_id, fwd_op_id, status, macs, pointwise,
+            read, written, view, inplace, random, live,
+        ) in rows_of(store, _OPS, profile_id, "op_id")
+    ]  # fmt: skip
+    for (_, op), time_us in zip(nodes, times, strict=False):
+        op["time_us"] = time_us
+    return nodes
+
+
+def _op_edges(store: Store, profile_id: int, is_view: Sequence[bool]) -> list[Edge]:
+    tensors = rows_of(
+        store, "SELECT op_id, storage_id, size_bytes FROM tensors", profile_id, "tensor_id"
+    )
+    uses = rows_of(
+        store,
+        "SELECT op_id, arg_position, tensor_id, mutates FROM tensor_uses",
+        profile_id,
+        "op_id, arg_position",
+    )
+    return op_edges(tensors, uses, is_view)
+
+
+def op_edges(
+    tensors: Sequence[tuple[int, int, int]],
+    uses: Iterable[tuple[int, int, int, bool]],
+    is_view: Sequence[bool],
+) -> list[Edge]:
+    """Return the edges between operators that any order of execution has to respect.
+
+    A use of a tensor depends on the last writer of its storage, or on the tensor's own producer
+    if that is a view made since; a write also waits for everything that read before it.
+    Storages are taken whole: writes to disjoint views of one storage keep their order.
+
+    Args:
+        tensors: by tensor id: producing operator (-1: none), storage, bytes.
+        uses: operator, argument position, tensor, whether it is written; in execution order.
+        is_view: by operator id.
+    """
+    storages = 1 + max((storage for _, storage, _ in tensors), default=-1)
+    writer = [-2] * storages  # -2: no tensor seen yet
+    for producer, storage, _ in tensors:
+        if writer[storage] == -2:
+            writer[storage] = producer  # the first tensor of a storage comes from who made it
+    readers: list[list[int]] = [[] for _ in range(storages)]
+    edges: list[Edge] = []
+    written: list[tuple[int, int, int]] = []
+    current = -1
+    for op, arg, tensor, mutates in uses:
+        if op != current:
+            if written:
+                _write(current, written, writer, readers, edges)
+                written = []
+            current = op
+        producer, storage, size = tensors[tensor]
+        source = max(producer, writer[storage])
+        if source >= 0:
+            kind = "alias" if is_view[op] else "data"
+            data = {"tensor_id": tensor, "arg_position": arg, "size_bytes": size, "kind": kind}
+            edges.append((source, op, data))
+        readers[storage].append(op)
+        if mutates:
+            written.append((storage, tensor, arg))
+    if written:
+        _write(current, written, writer, readers, edges)
+    return edges
+
+
+def _write(
+    op: int,
+    written: Sequence[tuple[int, int, int]],
+    writer: list[int],
+    readers: list[list[int]],
+    edges: list[Edge],
+) -> None:
+    """Let a write wait for the readers before it, and become what later readers depend on."""
+    before = set()  # already waited for: its own operands come last in the list
+    for source, target, _ in reversed(edges):
+        if target != op:
+            break
+        before.add(source)
+    for storage, tensor, arg in written:
+        for reader in readers[storage]:
+            if reader != op and reader not in before:
+                before.add(reader)
+                data = {
+                    "tensor_id": tensor,
+                    "arg_position": arg,
+                    "size_bytes": 0,
+                    "kind": "control",
+                }
+                edges.append((reader, op, data))
+        writer[storage], readers[storage] = op, []
+
+
+def _tuple(shape: str) -> tuple[int, ...]:
+    return tuple(json.loads(shape)) if shape else ()

@@ -1,0 +1,70 @@
+"""From what a person calls a profile to its id."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from queries.errors import ProfileNameError
+
+if TYPE_CHECKING:
+    from store import Store
+
+# what tells two profiles of one model apart, the first ones also by qualifiers after "@"
+_QUALIFIERS = ("batch_size", "dtype", "mode", "target", "zoo")
+_OTHERS = (
+    "config", "input_spec", "backward", "input_grad", "attention", "autocast", "optimizer",
+    "assumption",
+)  # fmt: skip
+_LISTED = 12
+
+
+def find_profile(store: Store, name: str) -> int:
+    """Return the id of the profile that a name means.
+
+    A name is an id (``17``), a model (``resnet50``), or a model with qualifiers after ``@``,
+    separated by commas: ``resnet50@b4``, ``resnet50@b8,eval``, ``resnet50@bfloat16,cpu``.
+    Of profiles of one configuration the newest wins.
+
+    Raises:
+        ProfileNameError: if the name means no profile, or several configurations; the message
+            lists the candidates.
+    """
+    if name.isascii() and name.isdigit():
+        if not store.query("SELECT 1 FROM profiles WHERE profile_id = :id", {"id": int(name)})[1]:
+            raise ProfileNameError(f"no profile {name}; `query-profiles list` shows what there is")
+        return int(name)
+    model, _, qualifiers = name.partition("@")
+    columns = (*_QUALIFIERS, *_OTHERS)
+    _, rows = store.query(
+        f"SELECT profile_id, {', '.join(columns)} FROM profiles p"  # noqa: S608 - our own columns
+        " JOIN models m ON m.model_id = p.model_id WHERE m.name = :model ORDER BY profile_id",
+        {"model": model},
+    )
+    if not rows:
+        raise ProfileNameError(f"no profile of a model {model!r}{_like(store, model)}")
+    asked = [part.strip() for part in qualifiers.split(",") if part.strip()]
+    labels = {row[0]: {f"b{row[1]}", *map(str, row[2:6])} for row in rows}
+    fitting = [row for row in rows if labels[row[0]].issuperset(asked)]
+    newest = {tuple(row[1:]): row for row in fitting}  # the last one stored
+    if len(newest) == 1:
+        return int(next(iter(newest.values()))[0])
+    candidates = [
+        f"{row[0]} = {model}@b{row[1]},{','.join(map(str, row[2:5]))}"
+        for row in (newest or {tuple(row[1:]): row for row in rows}).values()
+    ]
+    more = "; ..." if len(candidates) > _LISTED else ""
+    listed = "; ".join(candidates[:_LISTED]) + more
+    if not newest:
+        raise ProfileNameError(f"no profile {name!r}; of {model} there are: {listed}")
+    raise ProfileNameError(f"{name!r} is ambiguous, use an id or a longer name: {listed}")
+
+
+def _like(store: Store, model: str) -> str:
+    """Return a hint at stored models with similar names."""
+    from difflib import get_close_matches  # noqa: PLC0415 - needed only when a name is wrong
+
+    models = [row[0] for row in store.query("SELECT DISTINCT name FROM models", {})[1]]
+    close = get_close_matches(model, models, n=3)
+    if close:
+        return f"; did you mean {', '.join(close)}?"
+    return "; `query-profiles list` shows what there is"
