@@ -28,7 +28,7 @@ class RunProgress:
         self._console = console
         self._total = total
         self._done = 0
-        self._started = time.monotonic()
+        self._first = 0.0  # when the first job was done
         self._live = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
@@ -55,8 +55,12 @@ class RunProgress:
     def finished(self, outcome: Outcome) -> None:
         """Show that a job is done."""
         self._done += 1
-        left = (time.monotonic() - self._started) / self._done * (self._total - self._done)
-        left_text = f"about {_duration(left)} left" if self._done < self._total else ""
+        left_text = ""
+        if self._done == 1:  # until here the workers were starting
+            self._first = time.monotonic()
+        elif self._done < self._total:
+            each = (time.monotonic() - self._first) / (self._done - 1)
+            left_text = f"about {_duration(each * (self._total - self._done))} left"
         status = "ok" if outcome.profile else "failed"
         line = f"{job_name(outcome.job)}  {status}  {outcome.seconds:.1f} s"
         if self._console.is_terminal:
@@ -117,12 +121,14 @@ def failure_lines(failed: Sequence[Outcome]) -> list[str]:
     for outcome in failed:
         reason = outcome.error.replace(outcome.job.model, "the model")
         by_reason.setdefault(reason, []).append(outcome)
+    sweep = len({outcome.job.settings.batch_size for outcome in failed}) > 1
     lines = []
     for reason, outcomes in by_reason.items():
-        names = ", ".join(job_name(outcome.job) for outcome in outcomes)
-        if len(outcomes) == 1:
+        jobs = [outcome.job for outcome in outcomes]
+        names = ", ".join(job_name(job) if sweep else job.model for job in jobs)
+        if len(jobs) == 1:
             reason = outcomes[0].error  # noqa: PLW2901 - as it was said
-        lines.append(f"{names}: {reason.removeprefix(f'{outcomes[0].job.model}: ')}")
+        lines.append(f"{names}: {reason.removeprefix(f'{jobs[0].model}: ')}")
     return lines
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
-from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
+from torch.utils._pytree import tree_leaves
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -56,22 +56,25 @@ class _Construction(TorchFunctionMode):
                     if probe.numel() > _MOST_REAL_ELEMENTS:
                         return probe
                 return func(*args, **kwargs)
-        leaves, spec = tree_flatten((args, kwargs))
-        if func is not torch.Tensor.copy_ and _is_mixed(leaves):
-            args, kwargs = tree_unflatten([_on_meta(leaf) for leaf in leaves], spec)
-        return func(*args, **kwargs)
+        if func is not torch.Tensor.copy_:
+            tensors = list(_tensors_among((*args, *kwargs.values())))
+            # A real number may meet a meta tensor; a real table may not, and joins it there. It is
+            # moved as the object it is, for it may be the one that is written to.
+            if any(tensor.is_meta for tensor in tensors):
+                move_to_meta(tensor for tensor in tensors if tensor.dim())
+        result = func(*args, **kwargs)
+        if isinstance(result, torch.Tensor) and result.numel() > _MOST_REAL_ELEMENTS:
+            move_to_meta([result])
+        return result
 
 
-def _is_mixed(leaves: list[Any]) -> bool:
-    """Return whether meta tensors meet real ones that are more than a number."""
-    tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
-    return any(t.is_meta for t in tensors) and any(not t.is_meta and t.dim() for t in tensors)
-
-
-def _on_meta(leaf: Any) -> Any:
-    if isinstance(leaf, torch.Tensor) and not leaf.is_meta and leaf.dim():
-        move_to_meta([leaf])  # the caller's own object: it may be about to be written to
-    return leaf
+def _tensors_among(arguments: Iterable[Any]) -> Iterator[torch.Tensor]:
+    """Yield the tensors of a torch function's arguments, which nest in lists and tuples only."""
+    for argument in arguments:
+        if isinstance(argument, torch.Tensor):
+            yield argument
+        elif isinstance(argument, (list, tuple)):
+            yield from _tensors_among(argument)
 
 
 def build_on_meta(factory: Callable[[], Model]) -> tuple[Model, str]:
@@ -139,19 +142,18 @@ def _tensors_of(model: nn.Module) -> Iterator[torch.Tensor]:
         if isinstance(value, torch.Tensor):
             yield value
             return
-        if id(value) in seen:
-            return
+        if isinstance(value, nn.Module):
+            value = vars(value)
         if isinstance(value, dict):
             children: Iterable[Any] = value.values()
         elif isinstance(value, (list, tuple, set, frozenset)):
             children = value
-        elif isinstance(value, nn.Module):
-            children = vars(value).values()
         else:
             return
-        seen.add(id(value))
-        for child in list(children):
-            yield from walk(child)
+        if value and id(value) not in seen:
+            seen.add(id(value))
+            for child in list(children):
+                yield from walk(child)
 
     yield from walk(model)
 
