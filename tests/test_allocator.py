@@ -85,7 +85,7 @@ def layout(allocator):
 
 def totals(allocator):
     """Return requested, allocated and reserved bytes."""
-    t = allocator.totals
+    t = allocator.totals()
     return t.requested_bytes, t.allocated_bytes, t.reserved_bytes
 
 

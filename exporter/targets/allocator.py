@@ -164,12 +164,10 @@ class CachingAllocator:
                     merged.following.preceding = merged
         self._add_free(merged)
 
-    @property
     def totals(self) -> PoolTotals:
         """The sums as they are now."""
         return PoolTotals(self.requested_bytes, self.allocated_bytes, self.reserved_bytes)
 
-    @property
     def peaks(self) -> PoolTotals:
         """The highest sums so far, each for itself; what is reserved only grows."""
         return PoolTotals(self.peak_requested_bytes, self.peak_allocated_bytes, self.reserved_bytes)
@@ -277,17 +275,17 @@ def replay(storages: Iterable[tuple[int, int, int]], forward_end_step: int) -> R
     forward_count = max(start_count, sum(birth <= forward_end_step for _, birth, _ in rows))
     place(births[:start_count])
     free_up_to(-1)
-    start = allocator.totals
+    start = allocator.totals()
     place(births[start_count:forward_count])
     free_up_to(forward_end_step)
-    forward_end = allocator.totals
+    forward_end = allocator.totals()
     place(births[forward_count:])
     return Replay(
         tuple(block_bytes),
         tuple(addresses),
         start,
         forward_end,
-        allocator.peaks,
+        allocator.peaks(),
         allocator.segments(),
     )
 

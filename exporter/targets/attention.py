@@ -10,13 +10,17 @@ the flags in ``torch.backends.cuda`` are respected.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 from torch.nn.attention import SDPBackend
 
 from exporter.targets.dispatch import Kernel, composite
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 aten = torch.ops.aten
 
@@ -27,6 +31,15 @@ FLASH_HEAD_DIM_MULTIPLE = 8
 FLASH_MAX_HEAD_DIM = 256
 CUDNN_MAX_HEAD_DIM = 128
 EFFICIENT_MASK_ALIGNMENT = 8
+_BACKENDS: dict[int, SDPBackend] = {
+    backend.value: backend
+    for backend in (
+        SDPBackend.MATH,
+        SDPBackend.FLASH_ATTENTION,
+        SDPBackend.EFFICIENT_ATTENTION,
+        SDPBackend.CUDNN_ATTENTION,
+    )
+}
 TENSOR_CORE_BITS = 128  # alignment that the memory-efficient kernel's matrix products need
 
 
@@ -65,6 +78,14 @@ class Attention:
         )
         return output
 
+    def with_batch(self) -> Attention:
+        """Return the call with a batch of one, which torch adds to three dimensions of inputs."""
+        query, key, value = (t.unsqueeze(0) for t in (self.query, self.key, self.value))
+        mask = self.mask
+        if mask is not None:
+            mask = (mask.unsqueeze(0) if mask.dim() == 2 else mask).unsqueeze(0)
+        return replace(self, query=query, key=key, value=value, mask=mask)
+
 
 def _is_dense_4d(call: Attention) -> bool:
     tensors = (call.query, call.key, call.value)
@@ -97,7 +118,7 @@ def can_use_flash(call: Attention) -> bool:
     """Whether FlashAttention takes the call: half precision, one head size, no mask."""
     sizes = {t.shape[-1] for t in (call.query, call.key, call.value)}
     return (
-        torch.backends.cuda.flash_sdp_enabled()
+        torch._C._get_flash_sdp_enabled()
         and _is_dense_4d(call)
         and call.mask is None
         and len(sizes) == 1
@@ -112,7 +133,7 @@ def can_use_flash(call: Attention) -> bool:
 
 def can_use_efficient(call: Attention) -> bool:
     """Whether the memory-efficient kernel takes the call: aligned heads, any mask."""
-    if not (torch.backends.cuda.mem_efficient_sdp_enabled() and _is_dense_4d(call)):
+    if not (torch._C._get_mem_efficient_sdp_enabled() and _is_dense_4d(call)):
         return False
     query, key, value = call.query, call.key, call.value
     alignment = max(4, TENSOR_CORE_BITS // (16 if query.dtype in HALF_DTYPES else 32))
@@ -134,7 +155,7 @@ def can_use_efficient(call: Attention) -> bool:
     )
 
 
-def _cudnn_takes_mask(call: Attention) -> bool:
+def _mask_fits(call: Attention) -> bool:
     mask = call.mask
     if mask is None:
         return True
@@ -144,13 +165,30 @@ def _cudnn_takes_mask(call: Attention) -> bool:
     return all(m in (1, n) for m, n in zip(mask.shape, full[-mask.dim() :], strict=True))
 
 
+def can_use_cpu_flash(call: Attention) -> bool:
+    """Whether the CPU's fused kernel takes the call (``sdp_utils_cpp.cpp``): no dropout."""
+    sizes = {t.shape[-1] for t in (call.query, call.key, call.value)}
+    strides = {t.stride(-1) for t in (call.query, call.key, call.value)}
+    return (
+        torch._C._get_flash_sdp_enabled()
+        and call.dropout_p == 0
+        and _is_dense_4d(call)
+        and _heads_match(call, same_key_value=True)
+        and _mask_fits(call)
+        and len(sizes) == 1
+        and _is_not_empty(call)
+        and strides == {1}
+        and call.query.dtype in (*HALF_DTYPES, torch.float32, torch.float64)
+    )
+
+
 def can_use_cudnn(call: Attention) -> bool:
     """Whether cuDNN's kernel takes the call; on capability 8.0 only when it is asked for."""
     return (
-        torch.backends.cuda.cudnn_sdp_enabled()
+        torch._C._get_cudnn_sdp_enabled()
         and _is_dense_4d(call)
         and call.query.dtype in HALF_DTYPES
-        and _cudnn_takes_mask(call)
+        and _mask_fits(call)
         and (call.dropout_p * 16).is_integer()
         and _is_not_empty(call)
         and _last_strides_are_1(call, ignore_singleton=True)
@@ -170,23 +208,24 @@ def _select(call: Attention, choice: str) -> SDPBackend:
     Raises:
         RuntimeError: if every backend that could is switched off, as torch does.
     """
+    order: list[SDPBackend | None]
     if choice == "auto":
-        order = [SDPBackend(number) for number in torch._C._get_sdp_priority_order()]
+        order = [_BACKENDS.get(n) for n in torch._C._get_sdp_priority_order()]
     else:
-        forced = {
+        forced: list[SDPBackend] = {
             "flash": [SDPBackend.FLASH_ATTENTION],
             "efficient": [SDPBackend.EFFICIENT_ATTENTION],
             "math": [],
         }[choice]
         order = [*forced, SDPBackend.MATH]
-    usable = {
+    usable: dict[SDPBackend, Callable[[Attention], bool]] = {
         SDPBackend.FLASH_ATTENTION: can_use_flash,
         SDPBackend.EFFICIENT_ATTENTION: can_use_efficient,
         SDPBackend.CUDNN_ATTENTION: can_use_cudnn,
-        SDPBackend.MATH: lambda _: torch.backends.cuda.math_sdp_enabled(),
+        SDPBackend.MATH: lambda _: torch._C._get_math_sdp_enabled(),
     }
     for backend in order:
-        if backend in usable and usable[backend](call):
+        if backend is not None and usable[backend](call):
             return backend
     raise RuntimeError("No available kernel. Aborting execution.")
 
@@ -261,13 +300,33 @@ def _cudnn(call: Attention) -> Tensor:
     return output
 
 
-def cuda_attention(choice: str) -> Kernel:
-    """Return the rule for ``scaled_dot_product_attention`` on CUDA.
+def _run_on_cuda(call: Attention, choice: str) -> Tensor:
+    match _select(call, choice):
+        case SDPBackend.FLASH_ATTENTION:
+            return _flash(call)
+        case SDPBackend.EFFICIENT_ATTENTION:
+            return _efficient(call)
+        case SDPBackend.CUDNN_ATTENTION:
+            return _cudnn(call)
+    return call.compute()
 
-    Args:
-        choice: one of ``ATTENTION_CHOICES``; a named kernel runs where it can, and math elsewhere.
-    """
 
+def _run_on_cpu(call: Attention) -> Tensor:
+    if not can_use_cpu_flash(call):
+        return call.compute()
+    output: Tensor = aten._scaled_dot_product_flash_attention_for_cpu(
+        call.query,
+        call.key,
+        call.value,
+        call.dropout_p,
+        call.is_causal,
+        attn_mask=_additive(call.mask, call.query.dtype),
+        scale=call.scale,
+    )[0]
+    return output
+
+
+def _rule(run: Callable[[Attention], Tensor]) -> Kernel:
     def scaled_dot_product_attention(
         query: Tensor,
         key: Tensor,
@@ -279,19 +338,24 @@ def cuda_attention(choice: str) -> Kernel:
         scale: float | None = None,
         enable_gqa: bool = False,
     ) -> Tensor:
-        call = Attention(
-            query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa
-        )  # fmt: skip
-        dtypes = {t.dtype for t in (query, key, value)}
-        if len(dtypes) > 1 or min(t.dim() for t in (query, key, value)) < 2:
+        call = Attention(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
+        tensors = (query, key, value)
+        if len({t.dtype for t in tensors}) > 1 or min(t.dim() for t in tensors) < 2:
             return call.compute()  # torch's own words for what is wrong
-        match _select(call, choice):
-            case SDPBackend.FLASH_ATTENTION:
-                return _flash(call)
-            case SDPBackend.EFFICIENT_ATTENTION:
-                return _efficient(call)
-            case SDPBackend.CUDNN_ATTENTION:
-                return _cudnn(call)
-        return call.compute()
+        if all(t.dim() == 3 and not t.is_nested for t in tensors):
+            return run(call.with_batch()).squeeze(0)
+        return run(call)
 
     return Kernel("scaled_dot_product_attention", "AutogradMeta", scaled_dot_product_attention)
+
+
+CPU_ATTENTION = _rule(_run_on_cpu)
+
+
+def cuda_attention(choice: str) -> Kernel:
+    """Return the rule for ``scaled_dot_product_attention`` on CUDA.
+
+    Args:
+        choice: one of ``ATTENTION_CHOICES``; a named kernel runs where it can, and math elsewhere.
+    """
+    return _rule(lambda call: _run_on_cuda(call, choice))

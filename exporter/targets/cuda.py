@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from exporter.targets.attention import cuda_attention
-from exporter.targets.dispatch import Kernel, composite
+from exporter.targets.dispatch import COMMON_KERNELS, Kernel, composite
 from exporter.targets.recurrent import CUDA_RECURRENT
 
 aten = torch.ops.aten
@@ -144,12 +144,6 @@ def fused_rms_norm_backward(
     return grad_input, torch.empty_like(weight) if wants_weight and weight is not None else None
 
 
-def mish_backward(grad_output: Tensor, self: Tensor) -> Tensor:
-    """Return the gradient of mish by its own kernel; on meta it would be nine operators."""
-    del self
-    return torch.empty_like(grad_output)
-
-
 def grid_sampler(
     input: Tensor,  # noqa: A002
     grid: Tensor,
@@ -189,23 +183,6 @@ def cudnn_grid_sampler_backward(
     del grad_output
     return torch.empty_like(self), torch.empty_like(grid)
 
-
-def ctc_loss_backward(
-    grad: Tensor,
-    log_probs: Tensor,
-    *_: Any,
-    **__: Any,
-) -> Tensor:
-    """Return the gradient of the log-probabilities; torch has no meta kernel for it."""
-    del grad
-    return torch.empty_like(log_probs, memory_format=torch.contiguous_format)
-
-
-COMMON_KERNELS = (
-    Kernel("mish_backward", "Meta", mish_backward),
-    Kernel("_ctc_loss_backward", "Meta", ctc_loss_backward),
-    Kernel("_ctc_loss_backward.Tensor", "Meta", ctc_loss_backward),
-)
 
 _CUDA_KERNELS = (
     Kernel("dropout", "AutogradMeta", dropout),

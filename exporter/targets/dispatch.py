@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import Tensor
 
 Function = Callable[..., Any]
 
@@ -31,3 +32,27 @@ def composite(operator: torch._ops.OpOverload, *args: Any, **kwargs: Any) -> Any
     ``OpOverload.decompose`` is no substitute: it prefers decompositions written in Python.
     """
     return operator._op_dk(torch._C.DispatchKey.CompositeImplicitAutograd, *args, **kwargs)
+
+
+def mish_backward(grad_output: Tensor, self: Tensor) -> Tensor:
+    """Return the gradient of mish by its own kernel; on meta it would be nine operators."""
+    del self
+    return torch.empty_like(grad_output)
+
+
+def ctc_loss_backward(
+    grad: Tensor,
+    log_probs: Tensor,
+    *_: Any,
+    **__: Any,
+) -> Tensor:
+    """Return the gradient of the log-probabilities; torch has no meta kernel for it."""
+    del grad
+    return torch.empty_like(log_probs, memory_format=torch.contiguous_format)
+
+
+COMMON_KERNELS = (
+    Kernel("mish_backward", "Meta", mish_backward),
+    Kernel("_ctc_loss_backward", "Meta", ctc_loss_backward),
+    Kernel("_ctc_loss_backward.Tensor", "Meta", ctc_loss_backward),
+)

@@ -154,7 +154,7 @@ def _one_state(name: str, mode: int) -> tuple[Kernel, Kernel]:
         *options: Any,
     ) -> tuple[Tensor, Tensor]:
         if _is_acceptable(input):
-            return _cudnn(mode, input, (hx, None), params, options, [])[:2]  # type: ignore[arg-type]
+            return _cudnn(mode, input, (hx, None), params, options, [])[:2]
         steps: tuple[Tensor, Tensor] = composite(packet.input, input, hx, params, *options)
         return steps
 
@@ -242,10 +242,13 @@ def cudnn_rnn_backward(
         raise RuntimeError("cudnn RNN backward can only be called in training mode")
     grad_cx = torch.empty_like(cx) if cx is not None else None
     # One flat buffer holds all weight gradients; each is a view of it.
-    flat = input.new_empty(sum(w.numel() for w in weight) if output_mask[3] else 0)
-    sizes = [w.numel() for w in weight] if output_mask[3] else []
-    pieces = flat.split(sizes) if sizes else []
-    grads = [piece.view(w.shape) for piece, w in zip(pieces, weight, strict=bool(sizes))]
+    grads: list[Tensor] = []
+    if output_mask[3]:
+        flat = weight[0].new_empty(sum(w.numel() for w in weight))
+        start = 0
+        for w in weight:
+            grads.append(flat.narrow(0, start, w.numel()).view(w.shape))
+            start += w.numel()
     return torch.empty_like(input), torch.empty_like(hx), grad_cx, grads
 
 
@@ -282,6 +285,20 @@ def gru_cell(
     return hy
 
 
+def fused_lstm_cell(
+    input_gates: Tensor,
+    hidden_gates: Tensor,
+    cx: Tensor,
+    input_bias: Tensor | None = None,
+    hidden_bias: Tensor | None = None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return hidden state, cell state and the activated gates; torch's own wants biases."""
+    del hidden_gates, input_bias, hidden_bias
+    dense = torch.contiguous_format
+    hy, cy = (torch.empty_like(cx, memory_format=dense) for _ in range(2))
+    return hy, cy, torch.empty_like(input_gates, memory_format=dense)
+
+
 def fused_gru_cell(
     input_gates: Tensor,
     hidden_gates: Tensor,
@@ -316,6 +333,7 @@ def _kernels() -> tuple[Kernel, ...]:
     returns: tuple[tuple[str, Function], ...] = (
         ("_cudnn_rnn", cudnn_rnn),
         ("_cudnn_rnn_backward", cudnn_rnn_backward),
+        ("_thnn_fused_lstm_cell", fused_lstm_cell),
         ("_thnn_fused_gru_cell", fused_gru_cell),
         ("_thnn_fused_gru_cell_backward", fused_gru_cell_backward),
     )

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from exporter.targets.attention import ATTENTION_CHOICES
+from exporter.targets.attention import ATTENTION_CHOICES, HALF_DTYPES
+from exporter.targets.autocast import autocast_rules
+from exporter.targets.cpu import CPU_KERNELS
 from exporter.targets.cuda import cuda_kernels
 from exporter.targets.dispatch import Kernel
 from store.records import TARGETS
@@ -47,15 +49,25 @@ def _native_batch_norm() -> Kernel:
     return Kernel("native_batch_norm", "Meta", native_batch_norm, with_keyset=True)
 
 
+def _register(library: Any, kernel: Kernel) -> None:
+    # torch.library.Library would refuse meta kernels for operators that meta takes apart and
+    # devices do not.
+    library.impl(kernel.operator, kernel.key, kernel.function, kernel.with_keyset)
+
+
 def _kernels(target: str, attention: str) -> tuple[Kernel, ...]:
     kernels = (_native_batch_norm(),)
     if target == "cuda":
         return (*kernels, *cuda_kernels(attention))
+    if target == "cpu":
+        return (*kernels, *CPU_KERNELS)
     return kernels
 
 
 @contextlib.contextmanager
-def device_rules(target: str, *, attention: str = "auto") -> Iterator[None]:
+def device_rules(
+    target: str, *, attention: str = "auto", autocast: torch.dtype | None = None
+) -> Iterator[None]:
     """Return a context in which meta tensors run what a device would run.
 
     The rules are kernels in torch's dispatcher, so they also reach calls inside leaf modules and
@@ -64,9 +76,13 @@ def device_rules(target: str, *, attention: str = "auto") -> Iterator[None]:
     Args:
         target: one of ``store.records.TARGETS``; ``meta`` only drops what no device keeps.
         attention: one of ``ATTENTION_CHOICES``, for the target ``cuda``.
+        autocast: runs the forward pass as in ``torch.autocast(target, autocast)``, until
+            :func:`exporter.targets.autocast.end_autocast` is called. A region that the model
+            enters itself works as well, for the target ``cuda`` only where torch sees a GPU:
+            without one, torch refuses to switch it on.
 
     Raises:
-        ValueError: if the target or the attention is unknown.
+        ValueError: if the target or the attention is unknown, or autocast has no such dtype.
         RuntimeError: if rules are already in force.
     """
     if target not in TARGETS:
@@ -74,17 +90,25 @@ def device_rules(target: str, *, attention: str = "auto") -> Iterator[None]:
     if attention not in ATTENTION_CHOICES:
         choices = ", ".join(ATTENTION_CHOICES)
         raise ValueError(f"unknown attention {attention!r}; choose one of {choices}")
+    if autocast is not None and (target == "meta" or autocast not in HALF_DTYPES):
+        raise ValueError(
+            f"no autocast to {autocast} for the target {target!r};"
+            " choose bfloat16 or float16 for cuda or cpu"
+        )
     if not _active.acquire(blocking=False):
         raise RuntimeError("device rules are already in force; leave them before entering others")
     try:
-        library = torch.library.Library("aten", "IMPL")
+        library = torch._C._dispatch_library("IMPL", "aten", "")
         try:
             for kernel in _kernels(target, attention):
-                # Not Library.impl: it refuses meta kernels for operators that meta decomposes and
-                # devices do not.
-                library.m.impl(kernel.operator, kernel.key, kernel.function, kernel.with_keyset)
-            yield
+                _register(library, kernel)
+            reachable = target == "cpu" or (target == "cuda" and torch.cuda.is_available())
+            if autocast is not None or reachable:
+                with autocast_rules(library, target, autocast):
+                    yield
+            else:
+                yield
         finally:
-            library._destroy()
+            library.reset()
     finally:
         _active.release()
