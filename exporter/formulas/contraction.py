@@ -16,7 +16,7 @@ from exporter.formulas.operands import (
     argument,
     dtype_factor,
     first_output,
-    tensors,
+    result,
 )
 from exporter.formulas.registry import register
 from exporter.formulas.spec import TensorSpec
@@ -41,7 +41,7 @@ def _product(left: TensorSpec, right: TensorSpec, output: TensorSpec) -> int:
 )  # fmt: skip
 def product_macs(args: Args, _kwargs: Kwargs, outputs: Outputs) -> int:
     """Output elements (after broadcasting) x contracted length, the left operand's last size."""
-    return _product(args[0], args[1], next(tensors(outputs)))
+    return _product(args[0], args[1], result(outputs))
 
 
 @register(
@@ -50,7 +50,7 @@ def product_macs(args: Args, _kwargs: Kwargs, outputs: Outputs) -> int:
 )  # fmt: skip
 def added_product_macs(args: Args, _kwargs: Kwargs, outputs: Outputs) -> int:
     """As the product of the second and third operand; adding the first one counts nothing."""
-    return _product(args[1], args[2], next(tensors(outputs)))
+    return _product(args[1], args[2], result(outputs))
 
 
 @register(aten._addmm_activation, counts="pointwise_flops")
@@ -136,7 +136,7 @@ def trilinear_macs(args: Args, kwargs: Kwargs, _outputs: Outputs) -> int:
 def bilinear_macs(args: Args, _kwargs: Kwargs, outputs: Outputs) -> int:
     """Output elements x both input lengths: one per term of the sum."""
     weight = args[2]
-    return int(next(tensors(outputs)).numel * prod(weight.shape[1:]))
+    return int(result(outputs).numel * prod(weight.shape[1:]))
 
 
 @register(aten.einsum, counts="macs")
@@ -167,15 +167,13 @@ def cdist_macs(args: Args, kwargs: Kwargs, outputs: Outputs) -> int:
 
     The product is of vectors lengthened by their squared norm and a one.
     """
-    return (
-        next(tensors(outputs)).numel * (args[0].shape[-1] + 2) if _by_product(args, kwargs) else 0
-    )
+    return result(outputs).numel * (args[0].shape[-1] + 2) if _by_product(args, kwargs) else 0
 
 
 @register(aten._cdist_forward, counts="pointwise_flops")
 def cdist_flops(args: Args, kwargs: Kwargs, outputs: Outputs) -> int:
     """Distances x vector length, or the roots alone if Euclidean by a matrix product."""
-    distances = next(tensors(outputs)).numel
+    distances = result(outputs).numel
     return distances if _by_product(args, kwargs) else distances * int(args[0].shape[-1])
 
 
@@ -195,7 +193,7 @@ def cdist_backward_flops(args: Args, _kwargs: Kwargs, _outputs: Outputs) -> int:
 @register(aten._pdist_forward, counts="pointwise_flops")
 def pdist_flops(args: Args, _kwargs: Kwargs, outputs: Outputs) -> int:
     """Distances x vector length."""
-    return next(tensors(outputs)).numel * int(args[0].shape[-1])
+    return result(outputs).numel * int(args[0].shape[-1])
 
 
 @register(aten._pdist_backward, counts="pointwise_flops")

@@ -16,7 +16,7 @@ from exporter.formulas.operands import (
     argument,
     dtype_factor,
     first_output,
-    tensors,
+    result,
 )
 from exporter.formulas.registry import register
 from exporter.formulas.spec import TensorSpec
@@ -40,7 +40,7 @@ def forward_macs(args: Args, kwargs: Kwargs, outputs: Outputs) -> int:
     """Output elements (transposed: input elements) x input channels / groups x kernel taps."""
     features, weight = args[0], args[1]
     transposed = argument(args, kwargs, 6, "transposed")
-    walked = features if transposed else next(tensors(outputs))
+    walked = features if transposed else result(outputs)
     return convolution_macs(walked, features, weight)
 
 
@@ -56,7 +56,7 @@ def forward_macs(args: Args, kwargs: Kwargs, outputs: Outputs) -> int:
 )  # fmt: skip
 def plain_macs(args: Args, _kwargs: Kwargs, outputs: Outputs) -> int:
     """Output elements x input channels / groups x kernel taps."""
-    return convolution_macs(next(tensors(outputs)), args[0], args[1])
+    return convolution_macs(result(outputs), args[0], args[1])
 
 
 @register(
@@ -140,7 +140,7 @@ def mps_transposed_backward_macs(args: Args, _kwargs: Kwargs, _outputs: Outputs)
 @register(aten.conv_tbc, counts="macs")
 def tbc_macs(args: Args, _kwargs: Kwargs, outputs: Outputs) -> int:
     """Output elements x kernel taps x input channels; the weight is (taps, in, out)."""
-    return int(next(tensors(outputs)).numel * prod(args[1].shape[:2]))
+    return int(result(outputs).numel * prod(args[1].shape[:2]))
 
 
 @register(aten.conv_tbc_backward, counts="macs")

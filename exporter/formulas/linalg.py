@@ -19,7 +19,7 @@ from exporter.formulas.operands import (
     argument,
     ceil_log2,
     dtype_factor,
-    tensors,
+    result,
 )
 from exporter.formulas.registry import register
 
@@ -85,31 +85,31 @@ def solve_flops(args: Args, _kwargs: Kwargs, outputs: Outputs) -> int:
     """
     matrix = args[0]
     n = int(matrix.shape[-1])
-    return _each(matrix) * 2 * n**3 // 3 + 2 * _solved(matrix, next(tensors(outputs)))
+    return _each(matrix) * 2 * n**3 // 3 + 2 * _solved(matrix, result(outputs))
 
 
 @register(aten.linalg_lu_solve, aten.linalg_ldl_solve, counts="pointwise_flops")
 def factored_solve_flops(args: Args, _kwargs: Kwargs, outputs: Outputs) -> int:
     """2 n^2 per right-hand side. Source: LAPACK Working Note 41, getrs."""
-    return 2 * _solved(args[0], next(tensors(outputs)))
+    return 2 * _solved(args[0], result(outputs))
 
 
 @register(aten.cholesky_solve, aten._cholesky_solve_helper, aten.lu_solve, counts="pointwise_flops")
 def cholesky_solve_flops(args: Args, _kwargs: Kwargs, outputs: Outputs) -> int:
     """2 n^2 per right-hand side. Source: LAPACK Working Note 41, potrs."""
-    return 2 * _solved(args[1], next(tensors(outputs)))
+    return 2 * _solved(args[1], result(outputs))
 
 
 @register(aten.linalg_solve_triangular, counts="pointwise_flops")
 def triangular_flops(args: Args, _kwargs: Kwargs, outputs: Outputs) -> int:
     """n^2 per right-hand side. Source: LAPACK Working Note 41, trtrs."""
-    return _solved(args[0], next(tensors(outputs)))
+    return _solved(args[0], result(outputs))
 
 
 @register(aten.triangular_solve, counts="pointwise_flops")
 def triangular_solve_flops(args: Args, _kwargs: Kwargs, outputs: Outputs) -> int:
     """n^2 per right-hand side. Source: LAPACK Working Note 41, trtrs."""
-    return _solved(args[1], next(tensors(outputs)))
+    return _solved(args[1], result(outputs))
 
 
 def _geqrf(m: int, n: int) -> int:
@@ -229,4 +229,4 @@ def real_fft_flops(args: Args, _kwargs: Kwargs, _outputs: Outputs) -> int:
 @register(aten._fft_c2r, counts="pointwise_flops")
 def inverse_real_fft_flops(args: Args, _kwargs: Kwargs, outputs: Outputs) -> int:
     """5/2 N log2 N per transform to N real points. Source: as for the complex transform."""
-    return _fft(next(tensors(outputs)).shape, args[1]) // 2
+    return _fft(result(outputs).shape, args[1]) // 2

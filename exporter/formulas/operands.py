@@ -46,6 +46,17 @@ def first_tensor(args: Args, kwargs: Kwargs) -> TensorSpec:
     raise TypeError("no argument is a tensor")
 
 
+def result(outputs: Outputs) -> TensorSpec:
+    """Return the first tensor that comes back.
+
+    Raises:
+        TypeError: if none does.
+    """
+    for tensor in tensors(outputs):
+        return tensor
+    raise TypeError("no result is a tensor")
+
+
 def first_output(args: Args, kwargs: Kwargs, outputs: Outputs) -> TensorSpec:
     """Return the first tensor that comes back, or the first operand of a call without results."""
     for tensor in tensors(outputs):

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from exporter.formulas.operands import Args, Formula, Kwargs, Outputs, argument, tensors
+from exporter.formulas.operands import Args, Formula, Kwargs, Outputs, argument, result, tensors
 from exporter.formulas.registry import register
 
 if TYPE_CHECKING:
@@ -150,34 +150,31 @@ def cell_macs(args: Args, _kwargs: Kwargs, _outputs: Outputs) -> int:
     return _steps(args[0]) * int(args[2].numel + args[3].numel)
 
 
-def _cell_flops(per_unit: int, *state: tuple[int, str]) -> Formula:
-    """Return the formula for a state found at the first of some places that holds a tensor."""
+def _cell_flops(per_unit: int, position: int, name: str) -> Formula:
+    """Return the formula for a state, or a list that it leads, at a position."""
 
     def formula(args: Args, kwargs: Kwargs, _outputs: Outputs) -> int:
-        found = (argument(args, kwargs, position, name) for position, name in state)
-        return per_unit * next(tensors(found)).numel
+        return per_unit * result((argument(args, kwargs, position, name),)).numel
 
     formula.__doc__ = f"{per_unit} x elements of the state."
     return formula
 
 
-register(aten.lstm_cell, counts="pointwise_flops")(_cell_flops(13, (1, "hx")))
-register(aten.gru_cell, counts="pointwise_flops")(_cell_flops(10, (1, "hx")))
-register(aten.rnn_tanh_cell, aten.rnn_relu_cell, counts="pointwise_flops")(
-    _cell_flops(2, (1, "hx"))
-)
-register(aten._thnn_fused_lstm_cell, counts="pointwise_flops")(_cell_flops(13, (2, "cx")))
-register(aten._thnn_fused_gru_cell, counts="pointwise_flops")(_cell_flops(10, (2, "hx")))
+register(aten.lstm_cell, counts="pointwise_flops")(_cell_flops(13, 1, "hx"))
+register(aten.gru_cell, counts="pointwise_flops")(_cell_flops(10, 1, "hx"))
+register(aten.rnn_tanh_cell, aten.rnn_relu_cell, counts="pointwise_flops")(_cell_flops(2, 1, "hx"))
+register(aten._thnn_fused_lstm_cell, counts="pointwise_flops")(_cell_flops(13, 2, "cx"))
+register(aten._thnn_fused_gru_cell, counts="pointwise_flops")(_cell_flops(10, 2, "hx"))
 register(
     aten._thnn_fused_lstm_cell_backward,
     aten._thnn_fused_lstm_cell_backward_impl,
     counts="pointwise_flops",
-)(_cell_flops(13, (2, "cx")))
+)(_cell_flops(13, 2, "cx"))
 register(aten._thnn_differentiable_lstm_cell_backward, counts="pointwise_flops")(
-    _cell_flops(13, (6, "cx"))
+    _cell_flops(13, 6, "cx")
 )
 register(
     aten._thnn_fused_gru_cell_backward,
     aten._thnn_differentiable_gru_cell_backward,
     counts="pointwise_flops",
-)(_cell_flops(10, (0, "grad_hy")))
+)(_cell_flops(10, 0, "grad_hy"))

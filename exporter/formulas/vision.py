@@ -14,7 +14,7 @@ from exporter.formulas.operands import (
     argument,
     first_tensor,
     output_elements,
-    tensors,
+    result,
 )
 from exporter.formulas.registry import register
 
@@ -75,7 +75,7 @@ def nms_flops(args: Args, _kwargs: Kwargs, _outputs: Outputs) -> int:
 @register(vision.deform_conv2d, counts="macs")
 def deform_conv_macs(args: Args, _kwargs: Kwargs, outputs: Outputs) -> int:
     """Output elements x input channels / groups x kernel taps, as in a plain convolution."""
-    return int(next(tensors(outputs)).numel * prod(args[1].shape[1:]))
+    return int(result(outputs).numel * prod(args[1].shape[1:]))
 
 
 def _sampled(args: Args, shift: int, output_numel: int) -> int:
@@ -88,7 +88,7 @@ def _sampled(args: Args, shift: int, output_numel: int) -> int:
 @register(vision.deform_conv2d, counts="pointwise_flops")
 def deform_conv_flops(args: Args, _kwargs: Kwargs, outputs: Outputs) -> int:
     """Sampled elements x 4 neighbours, and again once if a mask weighs them."""
-    return _sampled(args, 0, next(tensors(outputs)).numel) * (_TAPS + bool(args[-1]))
+    return _sampled(args, 0, result(outputs).numel) * (_TAPS + bool(args[-1]))
 
 
 @register(vision._deform_conv2d_backward, counts="macs")
