@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 import torch
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
@@ -97,3 +98,35 @@ def broadcastable(draw, shape):
         return shape
     kept = shape[draw(st.integers(0, len(shape))) :]
     return tuple(1 if draw(st.booleans()) else size for size in kept)
+
+
+def check(op, case, share=0.4, rounds=30):
+    """Hold an operator's rule against its kernel on drawn cases, most of which it must answer.
+
+    ``case(draw)`` returns arguments and named arguments; what the kernel refuses does not count.
+    """
+    mode, ran = AgainstKernel(), []
+
+    @settings(
+        max_examples=rounds,
+        deadline=None,
+        derandomize=True,
+        database=None,
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(st.data())
+    def compare(data):
+        args, kwargs = case(data.draw)
+        try:
+            op(*args, **kwargs)
+        except (RuntimeError, ValueError, TypeError, IndexError, NotImplementedError):
+            return
+        except (AssertionError, ZeroDivisionError):
+            return
+        ran.append(1)
+        with mode:
+            op(*args, **kwargs)
+
+    compare()
+    assert len(ran) >= rounds // 5, "the cases are refused by the kernel"
+    assert mode.answers[op] >= share * len(ran), "the rule hardly ever answers"

@@ -107,8 +107,13 @@ _TWO_TENSORS: dict[str, Callable[[Layout, Layout], Layout]] = {
 def _activation(*layouts: Layout, chain: Callable[..., Layout]) -> Ints:
     """Stride of a decomposition's result."""
     first = layouts[0]
-    # Operands of one layout that the primitive keeps give that layout at every step.
-    if all(layout == first for layout in layouts) and pointwise(first[0], (first[1],)) == first[1]:
+    # Operands of one layout that the primitive keeps give that layout at every step; only without
+    # elements a number among the operands may change it.
+    if (
+        0 not in first[0]
+        and all(layout == first for layout in layouts)
+        and pointwise(first[0], (first[1],)) == first[1]
+    ):
         return first[1]
     return chain(*layouts)[1]
 

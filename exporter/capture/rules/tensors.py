@@ -168,6 +168,10 @@ def _stack(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[TensorSpec] |
     dim = dim + len(shape) + 1 if dim < 0 else dim
     if kwargs or any(spec.shape != shape or spec.dtype is not dtype for spec in specs):
         return None
+    # The kernel joins and views, and channels-last operands are joined as such.
+    more = (1,) if dim == len(shape) else ()
+    if all(suggests_channels_last(shape + more, spec.stride + more) for spec in specs):
+        return None
     return _row_major((*shape[:dim], len(specs), *shape[dim:]), dtype)
 
 
@@ -181,9 +185,10 @@ def _repeat(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[TensorSpec] 
 
 def _roll(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[TensorSpec] | None:
     spec = args[0]
-    if kwargs or 0 in spec.shape or not spec.shape or len(args) < 3 or not args[2]:
+    dims = args[2] if len(args) > 2 else ()
+    if kwargs or 0 in spec.shape or not spec.shape or len(args[1]) != (len(dims) or 1):
         return None
-    return _row_major(spec.shape, spec.dtype) if len(args[1]) == len(args[2]) else None
+    return _row_major(spec.shape, spec.dtype)
 
 
 def _pad(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[TensorSpec] | None:
@@ -215,7 +220,7 @@ def _index(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[TensorSpec] |
     if not at or any(given[dim].dtype not in integers for dim in at):
         return None
     found = broadcast_shape(tuple(given[dim].shape for dim in at))
-    if found is None or 0 in found:
+    if not found or 0 in found:
         return None
     # Indexed dimensions that are not neighbours move to the front together.
     start = at[0] if at[-1] - at[0] == len(at) - 1 else 0
