@@ -35,10 +35,10 @@ _LOWER_PRECISION = {
     "cuda": (
         "_convolution.deprecated _convolution cudnn_convolution cudnn_convolution_transpose"
         " conv1d conv2d conv3d conv_tbc conv_transpose1d conv_transpose2d.input"
-        " conv_transpose3d.input convolution prelu addmm addmv addr matmul einsum mm mv linalg_vecdot linear addbmm"
-        " baddbmm bmm chain_matmul linalg_multi_dot _thnn_fused_lstm_cell _thnn_fused_gru_cell"
-        " lstm_cell gru_cell rnn_tanh_cell rnn_relu_cell _scaled_dot_product_flash_attention"
-        " scaled_dot_product_attention"
+        " conv_transpose3d.input convolution prelu addmm addmv addr matmul einsum mm mv"
+        " linalg_vecdot linear addbmm baddbmm bmm chain_matmul linalg_multi_dot"
+        " _thnn_fused_lstm_cell _thnn_fused_gru_cell lstm_cell gru_cell rnn_tanh_cell rnn_relu_cell"
+        " _scaled_dot_product_flash_attention scaled_dot_product_attention"
     ),
     "cpu": (
         "conv1d conv1d.padding conv2d conv2d.padding conv3d conv3d.padding bmm mm linalg_vecdot"
