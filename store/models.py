@@ -111,6 +111,8 @@ class Device(Base):
     peak_flops_per_second: Mapped[int] = count("highest FLOP/s in this number format")
     bandwidth_bytes_per_second: Mapped[int] = count("bytes that its memory moves per second")
     memory_bytes: Mapped[int] = count("bytes of its memory")
+    launch_overhead_us: Mapped[int] = count("microseconds that starting a kernel adds")
+    source: Mapped[str] = text("where the figures come from")
 
     __table_args__ = (
         UniqueConstraint("name", "dtype"),

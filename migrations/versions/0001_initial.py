@@ -192,6 +192,8 @@ def _create_models_and_profiles() -> None:
         count("peak_flops_per_second", "highest FLOP/s in this number format"),
         count("bandwidth_bytes_per_second", "bytes that its memory moves per second"),
         count("memory_bytes", "bytes of its memory"),
+        count("launch_overhead_us", "microseconds that starting a kernel adds"),
+        text("source", "where the figures come from"),
         sa.UniqueConstraint("name", "dtype"),
         comment="Devices for time estimates, a row per number format; add your own.",
         sqlite_autoincrement=True,
