@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+import torchvision.ops  # noqa: F401  # defines its operators
 from operator_recorder import OperatorRecorder, call_cost, spec_of
 
 from exporter.formulas import Cost, cost
@@ -152,6 +153,7 @@ def test_losses_count_the_prediction():
         (aten._linalg_eigh.default, [(6, 6)], 9 * 216),
         (aten.linalg_eig.default, [(6, 6)], 25 * 216),
         (aten._linalg_svd.default, [(6, 3)], 14 * 54 + 8 * 27),
+        (aten.linalg_lstsq.default, [(6, 3), (6, 2)], 2 * 6 * 9 - 18 + 2 * (4 * 18 - 9)),
     ],
 )
 def test_factorisations_count_their_leading_terms(func, shapes, expected):

@@ -36,7 +36,7 @@ def _product(left: TensorSpec, right: TensorSpec, output: TensorSpec) -> int:
     aten._weight_int4pack_mm, aten._weight_int4pack_mm_for_cpu,
     aten._weight_int4pack_mm_with_scales_and_zeros, aten._mixed_dtypes_linear,
     aten.fbgemm_linear_fp16_weight, aten.fbgemm_linear_fp16_weight_fp32_activation,
-    aten.linalg_matmul,
+    aten.linalg_matmul, aten.inner,
     counts="macs",
 )  # fmt: skip
 def product_macs(args: Args, _kwargs: Kwargs, outputs: Outputs) -> int:
@@ -190,7 +190,13 @@ def cdist_backward_flops(args: Args, _kwargs: Kwargs, _outputs: Outputs) -> int:
     return int(args[0].numel * args[1].shape[-1])
 
 
-@register(aten._pdist_forward, counts="pointwise_flops")
+@register(aten._euclidean_dist, counts="macs")
+def euclidean_macs(args: Args, _kwargs: Kwargs, outputs: Outputs) -> int:
+    """Distances x (vector length + 2), as the product in cdist."""
+    return result(outputs).numel * int(args[0].shape[-1] + 2)
+
+
+@register(aten._pdist_forward, aten.pdist, counts="pointwise_flops")
 def pdist_flops(args: Args, _kwargs: Kwargs, outputs: Outputs) -> int:
     """Distances x vector length."""
     return result(outputs).numel * int(args[0].shape[-1])

@@ -113,7 +113,11 @@ def overrideable_backward_macs(args: Args, kwargs: Kwargs, _outputs: Outputs) ->
     )
 
 
-@register(aten._slow_conv2d_backward.output_mask, counts="macs")
+@register(
+    aten._slow_conv2d_backward.output_mask,
+    aten._slow_conv2d_backward.output_mask_out,
+    counts="macs",
+)
 def slow_backward_macs(args: Args, kwargs: Kwargs, _outputs: Outputs) -> int:
     """As many as forward for each of input and weight gradient that is asked for."""
     return _backward(args[0], args[1], args[2], False, argument(args, kwargs, 6, "output_mask"))

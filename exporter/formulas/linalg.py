@@ -49,7 +49,8 @@ def cholesky_inverse_flops(args: Args, _kwargs: Kwargs, _outputs: Outputs) -> in
 
 @register(
     aten.linalg_lu_factor_ex, aten.linalg_lu_factor, aten.linalg_lu, aten._lu_with_info,
-    aten._linalg_det, aten._linalg_slogdet, aten.linalg_det, aten.linalg_slogdet,
+    aten._linalg_det, aten._linalg_slogdet, aten.linalg_det, aten.linalg_slogdet, aten.det,
+    aten.slogdet, aten.logdet,
     counts="pointwise_flops",
 )  # fmt: skip
 def lu_flops(args: Args, _kwargs: Kwargs, _outputs: Outputs) -> int:
@@ -183,7 +184,7 @@ def svdvals_flops(args: Args, _kwargs: Kwargs, _outputs: Outputs) -> int:
     return svd_flops(args[:1], {"compute_uv": False}, ())
 
 
-@register(aten._linalg_eigh, counts="pointwise_flops")
+@register(aten._linalg_eigh, aten.linalg_eigh, counts="pointwise_flops")
 def eigh_flops(args: Args, kwargs: Kwargs, _outputs: Outputs) -> int:
     """9 n^3 with vectors, 4 n^3 / 3 without.
 
@@ -192,6 +193,25 @@ def eigh_flops(args: Args, kwargs: Kwargs, _outputs: Outputs) -> int:
     n = int(args[0].shape[-1])
     vectors = argument(args, kwargs, 2, "compute_v", True)
     return _each(args[0]) * (9 * n**3 if vectors else 4 * n**3 // 3)
+
+
+@register(aten.linalg_eigvalsh, counts="pointwise_flops")
+def eigvalsh_flops(args: Args, _kwargs: Kwargs, _outputs: Outputs) -> int:
+    """4 n^3 / 3. Source: Golub and Van Loan, symmetric QR algorithm, values alone."""
+    return eigh_flops(args[:1], {"compute_v": False}, ())
+
+
+@register(aten.linalg_lstsq, counts="pointwise_flops")
+def least_squares_flops(args: Args, _kwargs: Kwargs, _outputs: Outputs) -> int:
+    """As geqrf, and 4 m n - n^2 per right-hand side, n the smaller side.
+
+    Those are the product with Q and a triangular solve, whichever driver runs.
+    Source: LAPACK Working Note 41, geqrf, ormqr and trtrs.
+    """
+    m, n = args[0].shape[-2:]
+    k = min(m, n)
+    columns = args[1].shape[-1] if len(args[1].shape) == len(args[0].shape) else 1
+    return int(_each(args[0]) * (_geqrf(m, n) + columns * (4 * m * n - k**2)))
 
 
 @register(aten.linalg_eig, counts="pointwise_flops")

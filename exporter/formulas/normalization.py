@@ -102,7 +102,8 @@ def renorm_flops(args: Args, kwargs: Kwargs, _outputs: Outputs) -> int:
     return 2 * first_tensor(args, kwargs).numel
 
 
-@register(aten.linalg_vector_norm, aten.norm, aten.native_norm, aten.linalg__powsum, aten.dist,
+@register(aten.linalg_vector_norm, aten.norm, aten.native_norm, aten.linalg__powsum,
+          aten.norm_except_dim, aten.dist,
           aten.frobenius_norm, counts="pointwise_flops")  # fmt: skip
 def vector_norm_flops(args: Args, kwargs: Kwargs, _outputs: Outputs) -> int:
     """Elements of the operand, as in the other reductions."""

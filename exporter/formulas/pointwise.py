@@ -68,7 +68,8 @@ _UNARY = (
 _BINARY = (
     aten.sub, aten.subtract, aten.atan2, aten.arctan2, aten.copysign, aten.float_power,
     aten.floor_divide, aten.fmax, aten.fmin, aten.fmod, aten.gcd, aten.heaviside, aten.hypot,
-    aten.igamma, aten.igammac, aten.lcm, aten.ldexp, aten.logaddexp, aten.logaddexp2, aten.maximum,
+    aten.igamma, aten.igammac, aten._standard_gamma_grad, aten._dirichlet_grad, aten.kron, aten.lcm,
+    aten.ldexp, aten.logaddexp, aten.logaddexp2, aten.maximum,
     aten.minimum, aten.nextafter, aten.polar, aten.remainder, aten.xlogy, aten.special_xlogy,
     aten.special_xlog1py, aten.special_zeta, aten.special_gammainc, aten.special_gammaincc,
     aten.special_chebyshev_polynomial_t, aten.special_chebyshev_polynomial_u,
@@ -97,6 +98,7 @@ _ACTIVATIONS = (
 
 _DROPOUT = (
     aten.native_dropout, aten.native_dropout_backward, aten._fused_dropout, aten._masked_scale,
+    aten.dropout, aten.alpha_dropout, aten.feature_dropout, aten.feature_alpha_dropout,
 )  # fmt: skip
 
 _QUANTIZATION = (

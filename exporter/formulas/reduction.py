@@ -26,7 +26,8 @@ aten = torch.ops.aten
     aten.amax, aten.amin, aten.aminmax, aten._aminmax, aten.max, aten.min, aten.argmax,
     aten.argmin, aten.logsumexp, aten.special_logsumexp, aten.count_nonzero,
     aten.cumsum, aten.cumprod, aten.logcumsumexp, aten._logcumsumexp, aten.cummax, aten.cummin,
-    aten._cummax_helper, aten._cummin_helper, aten.bincount, aten.histc, aten.segment_reduce,
+    aten._cummax_helper, aten._cummin_helper, aten.bincount, aten.histc, aten.histogram,
+    aten.segment_reduce,
     aten.sum_to_size, aten.linalg_vecdot, aten.cosine_similarity, aten.hash_tensor,
     counts="pointwise_flops",
 )  # fmt: skip

@@ -23,15 +23,16 @@ _ATEN = {
         _reshape_from_tensor _spdiags _stack _to_cpu _unsafe_index _unsafe_masked_index _unsafe_view
         _upsample_nearest_exact1d _upsample_nearest_exact2d _upsample_nearest_exact3d
         as_strided_scatter block_diag cartesian_prod cat channel_shuffle clone column_stack
-        combinations concat concatenate constant_pad_nd copy diag diag_embed diagflat
-        diagonal_backward diagonal_scatter dstack fill_diagonal_ flatten_dense_tensors flip fliplr
-        flipud gather hstack im2col index index_copy index_fill index_select lift lift_fresh_copy
-        masked_fill masked_scatter masked_select max_unpool2d max_unpool3d native_channel_shuffle
-        nested_to_padded_tensor nonzero_numpy one_hot pad pad_sequence pin_memory pixel_shuffle
-        pixel_unshuffle reflection_pad1d reflection_pad2d reflection_pad3d repeat repeat_interleave
-        replication_pad1d replication_pad2d replication_pad3d roll rot90 row_stack scatter
-        select_backward select_scatter slice_backward slice_scatter stack take take_along_dim tile
-        to_padded_tensor tril triu unflatten_dense_tensors unsafe_chunk unsafe_split
+        combinations concat concatenate constant_pad_nd copy copy_sparse_to_sparse diag diag_embed
+        diagflat diagonal_backward diagonal_scatter dstack fft_fftshift fft_ifftshift fill_diagonal_
+        flatten_dense_tensors flip fliplr flipud gather hstack im2col index index_copy index_fill
+        index_select lift lift_fresh_copy lu_unpack masked_fill masked_scatter masked_select
+        max_unpool2d max_unpool3d native_channel_shuffle nested_to_padded_tensor nonzero_numpy
+        one_hot pad pad_sequence pin_memory pixel_shuffle pixel_unshuffle reflection_pad1d
+        reflection_pad2d reflection_pad3d repeat repeat_interleave replication_pad1d
+        replication_pad2d replication_pad3d roll rot90 row_stack scatter select_backward
+        select_scatter slice_backward slice_scatter stack take take_along_dim tile to_padded_tensor
+        trace_backward tril triu unflatten_dense_tensors unsafe_chunk unsafe_split
         unsafe_split_with_sizes upsample_nearest1d upsample_nearest2d upsample_nearest3d vstack
     """,
     "copies of views": """
@@ -51,13 +52,13 @@ _ATEN = {
         _dyn_quant_pack_4bit_weight _make_per_channel_quantized_tensor
         _make_per_tensor_quantized_tensor _resize_output _saturate_weight_to_fp16 _to_copy _to_dense
         _to_sparse _to_sparse_bsc _to_sparse_bsr _to_sparse_csc _to_sparse_csr
-        _to_sparse_semi_structured _wrapped_linear_prepack as_strided_ chalf complex detach_
-        fbgemm_pack_gemm_matrix_fp16 fbgemm_pack_quantized_matrix int_repr
-        mkldnn_reorder_conv2d_weight mkldnn_reorder_conv3d_weight requires_grad_ resize resize_as
-        resize_as_sparse set set_data shallow_copy_data_ sparse_mask sparse_resize
-        sparse_resize_and_clear squeeze_ swapaxes_ swapdims_ t_ to_dense to_dense_backward to_mkldnn
-        to_mkldnn_backward to_sparse to_sparse_bsc to_sparse_bsr to_sparse_csc to_sparse_csr
-        transpose_ type_as unsqueeze_
+        _to_sparse_semi_structured _wrapped_linear_prepack as_strided_ atleast_1d atleast_2d
+        atleast_3d broadcast_tensors chalf complex detach_ fbgemm_pack_gemm_matrix_fp16
+        fbgemm_pack_quantized_matrix int_repr meshgrid mkldnn_reorder_conv2d_weight
+        mkldnn_reorder_conv3d_weight requires_grad_ resize resize_as resize_as_sparse set set_data
+        shallow_copy_data_ sparse_mask sparse_resize sparse_resize_and_clear squeeze_ swapaxes_
+        swapdims_ t_ to_dense to_dense_backward to_mkldnn to_mkldnn_backward to_sparse to_sparse_bsc
+        to_sparse_bsr to_sparse_csc to_sparse_csr transpose_ type_as unsqueeze_
     """,
     "new tensors": """
         _cudnn_init_dropout_state _dim_arange _efficientzerotensor _empty_affine_quantized
@@ -124,11 +125,12 @@ _ATEN = {
 }
 
 _OTHERS = """
-    prims::_make_token prims::_sink_tokens prims::as_strided_scatter prims::broadcast_in_dim
-    prims::cat prims::clone prims::collapse prims::convert_element_type prims::copy_strided
-    prims::copy_to prims::device_put prims::empty prims::empty_permuted prims::empty_strided
-    prims::iota prims::item prims::maximum_value prims::minimum_value prims::normal prims::resize
-    prims::rev prims::scalar_tensor profiler::_record_function_enter
+    prims::_make_token prims::_sink_tokens prims::as_strided prims::as_strided_scatter
+    prims::broadcast_in_dim prims::cat prims::clone prims::collapse prims::convert_element_type
+    prims::copy_strided prims::copy_to prims::device_put prims::empty prims::empty_permuted
+    prims::empty_strided prims::iota prims::item prims::maximum_value prims::minimum_value
+    prims::normal prims::reshape prims::resize prims::rev prims::scalar_tensor prims::shift_left
+    prims::shift_right_arithmetic profiler::_record_function_enter
     profiler::_record_function_enter_new profiler::_record_function_exit torchvision::_cuda_version
 """
 
