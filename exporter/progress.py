@@ -124,11 +124,12 @@ def failure_lines(failed: Sequence[Outcome]) -> list[str]:
     sweep = len({outcome.job.settings.batch_size for outcome in failed}) > 1
     lines = []
     for reason, outcomes in by_reason.items():
-        jobs = [outcome.job for outcome in outcomes]
-        names = ", ".join(job_name(job) if sweep else job.model for job in jobs)
-        if len(jobs) == 1:
-            reason = outcomes[0].error  # noqa: PLW2901 - as it was said
-        lines.append(f"{names}: {reason.removeprefix(f'{jobs[0].model}: ')}")
+        names = [job_name(one.job) if sweep else one.job.model for one in outcomes]
+        model, said = outcomes[0].job.model, outcomes[0].error
+        if len(names) == 1:
+            lines.append(f"{names[0]}: {said.removeprefix(f'{model}: ')}")
+        else:
+            lines.append(f"{reason.removeprefix('the model: ')} ({', '.join(names)})")
     return lines
 
 

@@ -1,0 +1,194 @@
+"""What a run skips, how workers and signals are handled, and what is shown."""
+
+import io
+import os
+import signal
+from dataclasses import replace
+from importlib.metadata import version
+
+import pytest
+from handmade_profiles import linear_step
+from rich.console import Console
+
+from exporter.pipeline import Interruption, jobs_for, split_stored
+from exporter.progress import RunProgress, failure_lines
+from exporter.settings import Settings
+from exporter.worker import Job, Outcome, Worker
+from exporter.zoo.torchvision import zoo
+from store import open_store
+from store.records import Profile
+
+ASKED = Settings(batch_size=2, image_size=64)
+JOB = Job("torchvision", "alexnet", ASKED)
+
+
+def profile_of(job: Job, **other: str) -> Profile:
+    """Return a small profile that has the job's identity, except for what is given."""
+    asked = job.settings
+    profile = linear_step().profile()
+    names = {"zoo": job.zoo, "model": job.model, "batch_size": asked.batch_size}
+    info = replace(
+        profile.info,
+        **names,
+        package="torchvision",
+        package_version=version("torchvision"),
+        config=asked.config(),
+        torch_version=version("torch"),
+        exporter_version=version("export-profiles"),
+        assumption="",
+    )
+    settings = {
+        name: getattr(asked, name)
+        for name in ("dtype", "mode", "backward", "input_grad", "target", "attention", "autocast")
+    }
+    info = replace(info, optimizer=asked.optimizer, **settings)
+    info = replace(info, **other)
+    same = {name: getattr(info, name) for name in ("dtype", "mode", "target", "capture")}
+    return replace(profile, info=info, totals=replace(profile.totals, **names, **same))
+
+
+def failure(model: str, error: str, batch_size: int = 4) -> Outcome:
+    """Return the failure of a model."""
+    return Outcome(Job("torchvision", model, Settings(batch_size=batch_size)), None, error, 0.5)
+
+
+def test_jobs_cover_every_model_and_batch_size() -> None:
+    """Two models under two configurations are four jobs, the models in order."""
+    jobs = jobs_for(zoo, ["alexnet", "vgg11"], [Settings(batch_size=n) for n in (1, 2)])
+    found = [(job.model, job.settings.batch_size) for job in jobs]
+    assert found == [("alexnet", 1), ("alexnet", 2), ("vgg11", 1), ("vgg11", 2)]
+
+
+@pytest.mark.parametrize("build", ["", "+cpu"])
+def test_stored_profile_is_skipped(build, tmp_path) -> None:
+    """A profile of the same identity counts as stored, whatever the build of torch."""
+    with open_store(f"sqlite:///{tmp_path / 'profiles.db'}", create=True) as store:
+        store.write(profile_of(JOB, torch_version=version("torch") + build))
+        assert split_stored([JOB], store, "torchvision") == ([], [JOB])
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"batch_size": 3},
+        {"image_size": 0},
+        {"mode": "eval"},
+        {"backward": False},
+        {"input_grad": True},
+        {"dtype": "bfloat16"},
+        {"target": "cpu"},
+        {"attention": "math"},
+        {"autocast": "float16"},
+        {"optimizer": "sgd"},
+    ],
+)
+def test_other_settings_are_missing(other, tmp_path) -> None:
+    """A job that differs in one setting only is not taken for stored."""
+    job = replace(JOB, settings=replace(ASKED, **other))
+    with open_store(f"sqlite:///{tmp_path / 'profiles.db'}", create=True) as store:
+        store.write(profile_of(JOB))
+        assert split_stored([job], store, "torchvision") == ([job], [])
+
+
+@pytest.mark.parametrize("name", ["package_version", "torch_version", "exporter_version"])
+def test_other_versions_are_missing(name, tmp_path) -> None:
+    """A profile of another version is not taken for the one asked for."""
+    with open_store(f"sqlite:///{tmp_path / 'profiles.db'}", create=True) as store:
+        store.write(profile_of(JOB, **{name: "0.0.1"}))
+        assert split_stored([JOB], store, "torchvision") == ([JOB], [])
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({"batch_size": 0}, "batch size 0"),
+        ({"image_size": -1}, "image size -1"),
+        ({"dtype": "int8"}, "dtype 'int8' is none of 'float32'"),
+        ({"backward": False, "optimizer": "sgd"}, "needs a backward pass"),
+    ],
+)
+def test_settings_refuse_what_is_no_choice(wrong, says) -> None:
+    """A value that is none of its choices is named."""
+    with pytest.raises(ValueError, match=says):
+        Settings(**wrong)
+
+
+def test_worker_that_dies_gives_a_failure() -> None:
+    """A worker killed at its job yields that job's failure, with the signal's name."""
+    worker = Worker()
+    try:
+        worker.send(JOB)
+        os.kill(worker._process.pid, signal.SIGKILL)
+        outcome = worker.receive()()
+        assert (outcome.job, outcome.profile) == (JOB, None)
+        assert "SIGKILL" in outcome.error
+        assert not worker.alive
+    finally:
+        worker.stop()
+
+
+def test_worker_reports_errors_in_one_line() -> None:
+    """What cannot be built is reported by a worker that stays at work."""
+    worker = Worker()
+    try:
+        for model in ("ssd300_vgg16", "no_such_model"):
+            worker.send(replace(JOB, model=model))
+            outcome = worker.receive()()
+            assert outcome.profile is None
+            assert model in outcome.error
+            assert "\n" not in outcome.error
+            assert worker.alive
+    finally:
+        worker.stop()
+
+
+def test_interruption_notes_the_first_signal_only() -> None:
+    """The first interrupt is noted and nothing else happens; the second acts as usual."""
+    before = signal.getsignal(signal.SIGINT)
+    with Interruption() as interruption:
+        assert interruption.signal == 0
+        signal.raise_signal(signal.SIGINT)
+        assert interruption.signal == signal.SIGINT
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_failures_that_share_a_reason_share_a_line() -> None:
+    """Models that failed for the same reason are listed together, others by themselves."""
+    lines = failure_lines(
+        [
+            failure("fcos", "fcos: nonzero needs values"),
+            failure("vgg11", "KeyError: 'vgg11'"),
+            failure("ssd", "ssd: nonzero needs values"),
+        ]
+    )
+    assert lines == ["nonzero needs values (fcos, ssd)", "vgg11: KeyError: 'vgg11'"]
+
+
+def test_failures_of_a_sweep_name_the_batch_size() -> None:
+    """When batch sizes differ, a failure says which one it is."""
+    lines = failure_lines([failure("ssd", "too large", 8), failure("ssd", "too small", 1)])
+    assert lines == ["ssd (batch 8): too large", "ssd (batch 1): too small"]
+
+
+def test_progress_is_one_plain_line_per_model_in_a_pipe() -> None:
+    """Without a terminal each model is a line with its place in the run, and no control codes."""
+    output = io.StringIO()
+    with RunProgress(Console(file=output), 2) as progress:
+        progress.finished(failure("fcos", "why"))
+        progress.finished(Outcome(JOB, profile_of(JOB), "", 1.25))
+    assert output.getvalue().splitlines() == [
+        "fcos (batch 4)  failed  0.5 s  1/2",
+        "alexnet (batch 2)  ok  1.2 s  2/2",
+    ]
+
+
+def test_progress_is_live_on_a_terminal() -> None:
+    """On a terminal finished models stay above a bar that shows how many are left."""
+    output = io.StringIO()
+    console = Console(file=output, force_terminal=True, width=100)
+    with RunProgress(console, 2) as progress:
+        progress.finished(failure("fcos", "why"))
+    assert "fcos (batch 4)  failed" in output.getvalue()
+    assert "1/2" in output.getvalue()
