@@ -215,7 +215,9 @@ class CallTracker(TorchFunctionMode):
                 self._recomputation.enter_module(module_id)
             self._stack.append((module_id, len(self.nodes)))
 
-    def _after(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+    def _after(self, module: nn.Module, args: Any, *rest: Any) -> None:
+        # Called with (kwargs, output), or with one value where forward raised.
+        kwargs, output = rest if len(rest) == 2 else ({}, None)
         if self._depth > 1:
             self._depth -= 1
             return
