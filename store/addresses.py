@@ -122,7 +122,6 @@ def make_engine(url: URL, *, read_only: bool = False, immutable: bool = False) -
             raise StoreError(
                 f"{shown(url)}: needs {error.name}; pip install 'export-profiles[postgresql]'"
             ) from error
-        event.listen(engine, "connect", _set_up_psycopg)
         return engine.execution_options(postgresql_readonly=read_only)
     path = file_of(url)
     if path is None:
@@ -153,17 +152,3 @@ def _begin_sqlite(connection: Connection) -> None:
     in between, whatever the timeout.
     """
     connection.exec_driver_sql(connection.get_execution_options().get("begin", "BEGIN"))
-
-
-def _set_up_psycopg(connection: Any, _record: Any) -> None:
-    """Send Booleans as the integers that flags are stored as."""
-    import psycopg  # noqa: PLC0415  # an optional dependency
-    from psycopg.adapt import Dumper  # noqa: PLC0415
-
-    class FlagDumper(Dumper):
-        oid = psycopg.adapters.types["int4"].oid
-
-        def dump(self, obj: bool) -> bytes:
-            return b"1" if obj else b"0"
-
-    connection.adapters.register_dumper(bool, FlagDumper)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import sqlite3
+import threading
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -46,6 +47,9 @@ if TYPE_CHECKING:
     from store.records import Profile, ProfileInfo, Totals
 
 DEFAULT_URL = "sqlite:///data/profiles.db"
+
+# The environment that Alembic runs in is one per process.
+_UPGRADING = threading.Lock()
 
 
 class Store:
@@ -255,7 +259,7 @@ def migration_config(connection: Connection) -> Config:
 def _upgrade(url: URL, engine: Engine) -> None:
     from alembic import command  # noqa: PLC0415
 
-    with engine.connect().execution_options(**BEGIN_WRITING) as connection:
+    with _UPGRADING, engine.connect().execution_options(**BEGIN_WRITING) as connection:
         if file_of(url) is not None:
             # Readers and the writer then do not wait for each other. Some network disks cannot.
             driver: Any = connection.connection.driver_connection

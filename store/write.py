@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, fields
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, Table, delete, exists, insert, literal_column, select
@@ -17,11 +18,14 @@ from store.revisions import head_revision
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from sqlalchemy import Dialect
+
 MODELS = Base.metadata.tables["models"]
 PROFILES = Base.metadata.tables["profiles"]
 # Written parents first, deleted in the opposite order, as foreign keys demand.
 _ORDER = [t.name for t in Base.metadata.sorted_tables]
 TABLES = sorted(Profile.TABLES, key=lambda item: _ORDER.index(item[0]))
+_NUMBER = "{profile_id}"
 _MODEL_NAMES = ("zoo", "package", "package_version", "config")
 _MODEL_SIZES = ("param_count", "param_bytes", "buffer_bytes")
 
@@ -107,18 +111,24 @@ def _write_head(connection: Connection, profile: Profile) -> int:
 
 
 def _write_rows(connection: Connection, table: Table, rows: Any, profile_id: int) -> None:
-    """Write the rows of one table.
-
-    The profile's number is part of the statement, so that the tuples of the records go to the
-    driver as they are. ``inline`` keeps a RETURNING out of it that would double the time.
-    """
+    """Write the rows of one table, the tuples of the records as they are."""
     if not len(rows):
         return
-    statement = insert(table).inline().values(profile_id=literal_column(str(profile_id)))
-    names = [column.name for column in table.columns]
-    sql = str(statement.compile(dialect=connection.dialect, column_keys=names))
+    sql = _insertion(table, connection.dialect).replace(_NUMBER, str(profile_id))
     tuples = rows.tuples
     connection.exec_driver_sql(sql, tuples if isinstance(tuples, list) else list(tuples))
+
+
+@lru_cache(maxsize=64)  # of a few open stores
+def _insertion(table: Table, dialect: Dialect) -> str:
+    """Return the statement that inserts rows of records, ``_NUMBER`` for the profile's number.
+
+    The number is part of the text, so that no tuple has to be made longer. ``inline`` keeps a
+    RETURNING out of it, which would double the time.
+    """
+    statement = insert(table).inline().values(profile_id=literal_column(_NUMBER))
+    names = [column.name for column in table.columns]
+    return str(statement.compile(dialect=dialect, column_keys=names))
 
 
 def _check_totals(profile: Profile) -> None:

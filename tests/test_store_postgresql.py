@@ -1,0 +1,211 @@
+"""The same store on PostgreSQL: a private server on the loopback, gone afterwards."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import socket
+import subprocess
+import tempfile
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from alembic import command
+from make_fixtures import small_profile
+
+from store import current_revision, head_revision, open_store, upgrade_store
+from store.addresses import make_engine, parse_url
+from store.errors import (
+    InvalidProfile,
+    ProfileExists,
+    ProfileMissing,
+    QueryError,
+    StoreError,
+    StoreMissing,
+)
+from store.records import FlopCount, Profile, Rows
+from store.session import migration_config
+
+
+def binaries() -> Path | None:
+    """Return the folder of the newest PostgreSQL server here, if there is one."""
+    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
+    on_path = shutil.which("initdb")
+    if found:
+        return found[-1].parent
+    return Path(on_path).resolve().parent if on_path else None
+
+
+def as_server_user() -> list[str]:
+    """Return the words before a command that make it run as no root, which the server refuses."""
+    if os.geteuid() != 0:
+        return []
+    try:
+        pwd.getpwnam("postgres")
+    except KeyError:
+        pytest.skip("there is no user postgres to run a server as, and root may not")
+    return ["runuser", "-u", "postgres", "--"]
+
+
+@pytest.fixture(scope="module")
+def server():
+    """Start a server of our own and yield its port."""
+    pytest.importorskip("psycopg", reason="psycopg is not installed")
+    folder = binaries()
+    if folder is None:
+        pytest.skip("no PostgreSQL server is installed")
+    user = as_server_user()
+    home = Path(tempfile.mkdtemp())
+    if user:
+        shutil.chown(home, "postgres")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    data = home / "data"
+
+    def run(program, *words):
+        subprocess.run(
+            [*user, str(folder / program), "-D", str(data), *words],
+            cwd=home, check=True, stdout=subprocess.DEVNULL,
+        )  # fmt: skip
+
+    run("initdb", "-A", "trust", "-U", "postgres", "--no-sync")
+    settings = f"-c listen_addresses=127.0.0.1 -p {port} -k {home} -c fsync=off"
+    run("pg_ctl", "-w", "-l", str(home / "log"), "-o", settings, "start")
+    yield port
+    run("pg_ctl", "-m", "immediate", "stop")
+    shutil.rmtree(home)
+
+
+@pytest.fixture
+def url(server):
+    """Yield the address of a database without tables."""
+    import psycopg  # noqa: PLC0415  # optional
+
+    root = f"host=127.0.0.1 port={server} user=postgres dbname=postgres"
+    with psycopg.connect(root, autocommit=True) as connection:
+        connection.execute("DROP DATABASE IF EXISTS profiles WITH (FORCE)")
+        connection.execute("CREATE DATABASE profiles")
+    return f"postgresql://postgres@127.0.0.1:{server}/profiles"
+
+
+@pytest.fixture
+def store(url):
+    """Open an empty store for writing."""
+    with open_store(url, create=True) as opened:
+        yield opened
+
+
+def test_database_without_tables_counts_as_missing(url):
+    """A database without tables is refused, and made on request."""
+    with pytest.raises(StoreMissing, match="export-profiles db upgrade --db postgresql"):
+        open_store(url)
+    assert current_revision(url) == ""
+    assert upgrade_store(url) == ("", head_revision())
+    assert upgrade_store(url) == (head_revision(), head_revision())
+    open_store(url, read_only=True).close()
+
+
+def test_unknown_database_is_refused_in_one_line(url):
+    """A database that the server does not have is an error that names it."""
+    with pytest.raises(StoreError, match="nowhere") as error:
+        open_store(url.replace("/profiles", "/nowhere"))
+    assert "\n" not in str(error.value)
+
+
+def test_models_and_migrations_agree(url):
+    """``alembic check`` finds nothing to change, comments and indexes included."""
+    upgrade_store(url)
+    engine = make_engine(parse_url(url))
+    with engine.connect() as connection:
+        command.check(migration_config(connection))
+    engine.dispose()
+
+
+def test_profile_comes_back_as_written(store):
+    """Records written and read again are equal, Booleans of their type."""
+    same = store.read(store.write(small_profile()))
+    assert same == small_profile()
+    assert [type(module.is_leaf) for module in same.modules] == [bool, bool]
+    assert type(same.info.backward) is bool
+
+
+def test_profile_without_rows_comes_back(store):
+    """A profile of a model that does nothing is stored like any other."""
+    empty = {name: Rows(record) for name, record in Profile.TABLES}
+    profile = replace(small_profile(), **empty)
+    assert store.read(store.write(profile)) == profile
+
+
+def test_profile_is_found_refused_and_replaced(store):
+    """One profile per identity: found, refused twice, replaced on request."""
+    number = store.write(small_profile())
+    assert store.find(small_profile(capture="concrete").info) == number
+    with pytest.raises(ProfileExists):
+        store.write(small_profile())
+    new = store.write(small_profile(structural_hash="new"), replace=True)
+    assert [row.profile_id for row in store.totals()] == [new]
+    with pytest.raises(ProfileMissing):
+        store.read(number)
+
+
+def test_deleted_profile_leaves_nothing(store):
+    """Deleting the only profile leaves no row in any table."""
+    store.delete(store.write(small_profile()))
+    for name in ("models", "profiles", *(name for name, _ in Profile.TABLES)):
+        assert store.query(f"SELECT count(*) FROM {name}")[1] == [(0,)]  # noqa: S608
+
+
+@pytest.mark.parametrize(
+    ("counts", "named"),
+    [
+        ([(1, 2**63, 0, 0, 0)], r"flop_counts\.fwd_macs of row 0 is 9223372036854775808"),
+        ([(9, 0, 0, 0, 0)], "fk_flop_counts_profile_id_node_id"),
+        ([(1, None, 0, 0, 0)], "fwd_macs"),
+    ],
+)
+def test_record_that_does_not_fit_is_refused(store, counts, named):
+    """A value too large, a reference to nothing and an absence are refused; nothing is stored."""
+    with pytest.raises(InvalidProfile, match=named) as error:
+        store.write(replace(small_profile(), flop_counts=Rows(FlopCount, counts)))
+    assert "\n" not in str(error.value)
+    assert store.totals() == []
+
+
+def test_query_reads_and_changes_nothing(store):
+    """A SELECT with parameters yields rows; a statement that writes is refused."""
+    number = store.write(small_profile())
+    sql = "SELECT sum(macs), sum(is_view) FROM ops WHERE profile_id = :p"
+    assert store.query(sql, {"p": number})[1] == [(48, 2)]
+    assert store.query("SELECT 7 % 4")[1] == [(3,)]
+    with pytest.raises(QueryError, match="may not change"):
+        store.query("DELETE FROM ops")
+    with pytest.raises(QueryError, match="nothing"):
+        store.query("SELECT nothing FROM ops")
+    assert store.read(number) == small_profile()
+
+
+def test_writers_at_once_lose_nothing(url):
+    """4 writers create one store and write 5 profiles each, and one that all want, once."""
+    refused: list[ProfileExists] = []
+
+    def work(number: int) -> None:
+        with open_store(url, create=True) as store:
+            for batch in range(5):
+                store.write(small_profile(batch_size=number * 5 + batch))
+            try:
+                store.write(small_profile(batch_size=1000))
+            except ProfileExists as error:
+                refused.append(error)
+
+    threads = [threading.Thread(target=work, args=(number,), daemon=True) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=60)
+    assert len(refused) == 3
+    with open_store(url) as store:
+        assert sorted(row.batch_size for row in store.totals()) == [*range(20), 1000]
