@@ -12,7 +12,7 @@ from importlib.metadata import version
 
 import click
 
-from exporter.cli_run import Refusal, database_option, profile, shown
+from exporter.cli_run import Refusal, database_option, key_and_value, profile, shown
 from exporter.settings import ATTENTIONS, AUTOCASTS, DTYPES, OPTIMIZERS, Settings
 from exporter.zoo.registry import load_zoo, select_models
 from store.errors import ProfileError
@@ -55,6 +55,7 @@ Examples:
   export-profiles --model resnet50 --model 'vit_b_*'
   export-profiles --batch-size 1 --batch-size 8 --eval --forward-only --db study.db
   export-profiles --optimizer adamw --autocast bfloat16 --exclude 'quantized_*'
+  export-profiles --zoo reference --model gpt2_medium --set n_layer=4 --seq-len 512
 """,
 )
 @click.option(
@@ -91,6 +92,21 @@ Examples:
     type=click.IntRange(min=1),
     default=None,
     help="Height and width of images.  [default: the model's own]",
+)
+@click.option(
+    "--seq-len",
+    metavar="N",
+    type=click.IntRange(min=1),
+    default=None,
+    help="Tokens in a sequence.  [default: the zoo's or the model's own]",
+)
+@click.option(
+    "--set",
+    "overrides",
+    metavar="KEY=VALUE",
+    multiple=True,
+    callback=lambda _context, _option, values: tuple(map(key_and_value, values)),
+    help="Change a model's configuration; repeatable.",
 )
 @click.option("--train/--eval", "train", default=True, show_default=True, help="Mode of the model.")
 @click.option("--forward-only", is_flag=True, help="Leave out the backward pass.")
@@ -158,6 +174,8 @@ def cli(
     exclude: tuple[str, ...],
     batch_sizes: tuple[int, ...],
     image_size: int | None,
+    seq_len: int | None,
+    overrides: tuple[tuple[str, str], ...],
     train: bool,
     forward_only: bool,
     input_grad: bool,
@@ -191,6 +209,8 @@ def cli(
             Settings(
                 batch_size=batch_size,
                 image_size=image_size or 0,
+                seq_len=seq_len or 0,
+                overrides=overrides,
                 mode="train" if train else "eval",
                 backward=not forward_only,
                 input_grad=input_grad,

@@ -47,6 +47,18 @@ def database_url(text: str) -> str:
     return text if "://" in text else f"sqlite:///{text}"
 
 
+def key_and_value(text: str) -> tuple[str, str]:
+    """Return the two sides of ``KEY=VALUE``.
+
+    Raises:
+        click.BadParameter: if there is no key, or no equals sign.
+    """
+    key, sign, value = text.partition("=")
+    if not key or not sign:
+        raise click.BadParameter(f"{text!r} is not of the form KEY=VALUE")
+    return key, value
+
+
 def shown(url: str) -> str:
     """Return a database URL for people: a plain path for SQLite, and never a password."""
     return re.sub(r"(://[^:/@]+):[^@]*@", r"\1:***@", url).removeprefix("sqlite:///")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
+from typing import Any
 
 from store.records import MODES, TARGETS
 
@@ -37,6 +38,8 @@ class Settings:
 
     batch_size: int = 4
     image_size: int = 0  # height and width of images in pixels; 0: the model's own
+    seq_len: int = 0  # length of sequences in tokens; 0: the model's own
+    overrides: tuple[tuple[str, str], ...] = ()  # configuration keys and values, as written
     mode: str = "train"
     backward: bool = True
     input_grad: bool = False
@@ -52,6 +55,8 @@ class Settings:
             raise ValueError(f"batch size {self.batch_size} is below 1")
         if self.image_size < 0:
             raise ValueError(f"image size {self.image_size} is below 0")
+        if self.seq_len < 0:
+            raise ValueError(f"sequence length {self.seq_len} is below 0")
         values = asdict(self)
         for name, choices in _CHOICES.items():
             if values[name] not in choices:
@@ -66,4 +71,23 @@ class Settings:
 
         It is stored as ``ProfileInfo.config`` and tells two builds of one model apart.
         """
-        return json.dumps({"image_size": self.image_size} if self.image_size else {})
+        asked: dict[str, Any] = {}
+        if self.image_size:
+            asked["image_size"] = self.image_size
+        if self.seq_len:
+            asked["seq_len"] = self.seq_len
+        if self.overrides:
+            asked["set"] = dict(sorted(self.options().items()))
+        return json.dumps(asked)
+
+    def options(self) -> dict[str, Any]:
+        """Return the configuration's overrides: what is written as JSON has its type."""
+        return {key: _value(text) for key, text in self.overrides}
+
+
+def _value(text: str) -> Any:
+    """Return a value as JSON reads it, and text that is no JSON as it is."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return {"True": True, "False": False, "None": None}.get(text, text)

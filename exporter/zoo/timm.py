@@ -1,0 +1,102 @@
+"""The zoo of timm: every model that ``timm.list_models()`` lists, without weights.
+
+Images have the size of the model's own configuration (``input_size``), which is the size that its
+weights were trained at. A configuration that fixes the size is told the one that is asked for, as
+timm's own scripts do. ``--set`` gives keyword arguments of ``timm.create_model``.
+"""
+
+from __future__ import annotations
+
+import re
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from exporter.zoo.base import Built
+from exporter.zoo.errors import BuildError
+from exporter.zoo.options import refuse_build, refuse_sequences
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from exporter.settings import Settings
+
+_REGISTRATION = re.compile(r"^@register_model\b.*\n(?:(?!def ).*\n)*?def (\w+)", re.MULTILINE)
+
+
+class TimmZoo:
+    """Every model that ``timm.list_models()`` lists: architectures, not their tagged weights."""
+
+    name = "timm"
+    package = "timm"
+
+    def names(self) -> tuple[str, ...]:
+        """Return the names of all models, read from the installed source without importing it."""
+        spec = find_spec("timm")
+        if spec is None or not spec.submodule_search_locations:
+            raise BuildError("the package timm is not installed")
+        models = Path(spec.submodule_search_locations[0]) / "models"
+        return tuple(
+            sorted(
+                {
+                    name
+                    for path in models.rglob("*.py")
+                    for name in _REGISTRATION.findall(path.read_text("utf-8"))
+                }
+            )
+        )
+
+    def build(self, name: str, settings: Settings) -> Built:
+        """Return the model of that name, with a batch of images.
+
+        Raises:
+            BuildError: if the model cannot take the settings.
+        """
+        import timm
+        import torch
+
+        from exporter.zoo.building import build_on_meta, input_spec
+
+        released = timm.models.get_pretrained_cfg(name) if timm.is_model(name) else None
+        if released is None:
+            raise BuildError(f"timm has no model {name!r}")
+        refuse_sequences(name, settings)
+        options = settings.options()
+        asked = settings.image_size
+        channels, height, width = released.input_size
+        if asked:
+            height = width = asked
+            if released.fixed_input_size:
+                options.setdefault("img_size", asked)
+        channels = options.get("in_chans", channels)
+
+        def create(**options: Any) -> nn.Module:
+            model: nn.Module = timm.create_model(name, pretrained=False, **options)
+            return model
+
+        try:
+            model, built_on = build_on_meta(lambda: create(**options))
+        except (RuntimeError, ValueError, TypeError, AssertionError) as error:
+            plain = lambda: build_on_meta(create)[0]  # noqa: E731 - only to learn what it takes
+            raise refuse_build(name, options, error, plain) from error
+        dtype = getattr(torch, settings.dtype)
+        model.to(dtype).train(settings.mode == "train")
+        args = (
+            torch.empty(settings.batch_size, channels, height, width, dtype=dtype, device="meta"),
+        )
+        return Built(
+            model=model,
+            args=args,
+            kwargs={},
+            built_on=built_on,
+            zoo=self.name,
+            name=name,
+            package=self.package,
+            package_version=version(self.package),
+            config=settings.config(),
+            input_spec=input_spec(args),
+        )
+
+
+zoo = TimmZoo()

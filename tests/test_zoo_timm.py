@@ -1,0 +1,102 @@
+"""The zoo of timm: all of its names, its own sizes, and models that run."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from exporter.profiling import profile_built
+from exporter.settings import Settings
+from exporter.zoo.errors import BuildError
+from exporter.zoo.timm import zoo
+
+timm = pytest.importorskip("timm", reason="the extra timm is not installed")
+
+# One model of each way of building and running, the small ones.
+SAMPLE = [
+    "convnext_atto",
+    "deit_tiny_distilled_patch16_224",
+    "eva02_tiny_patch14_224",
+    "lcnet_050",
+    "mixer_s32_224",
+    "repvgg_a0",
+    "swinv2_cr_tiny_224",
+    "test_vit",
+]
+
+
+def test_names_are_those_of_timm() -> None:
+    """The names read from the source are those that timm itself lists."""
+    assert set(zoo.names()) == set(timm.list_models())
+    assert list(zoo.names()) == sorted(zoo.names())
+
+
+def test_names_do_not_import_torch() -> None:
+    """Listing leaves torch and timm unimported."""
+    code = (
+        "import sys\n"
+        "from exporter.zoo.timm import zoo\n"
+        "print(len(zoo.names()) > 1000, 'torch' in sys.modules, 'timm' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["True", "False", "False"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SAMPLE)
+def test_models_are_profiled_on_meta(name) -> None:
+    """A model has timm's parameters, is built and run on meta, and its bytes add up."""
+    settings = Settings(batch_size=2)
+    built = zoo.build(name, settings)
+    assert built.built_on == "meta"
+    totals = profile_built(built, settings).totals
+    with torch.device("meta"):
+        real = timm.create_model(name)
+    assert totals.param_count == sum(p.numel() for p in real.parameters())
+    assert totals.unknown_op_count == 0
+    assert totals.forward_end_bytes == (
+        totals.kept_bytes + totals.input_bytes + totals.param_bytes + totals.buffer_bytes
+    )
+
+
+def test_images_have_the_models_own_size() -> None:
+    """The default image is the one that the released weights take."""
+    built = zoo.build("efficientnet_lite4", Settings(batch_size=3))
+    assert built.input_spec == ("float32[3, 3, 380, 380]",)
+
+
+def test_settings_reach_the_model() -> None:
+    """Image size, mode and keyword arguments are those asked for."""
+    settings = Settings(
+        batch_size=1, image_size=96, mode="eval", overrides=(("num_classes", "7"), ("depth", "2"))
+    )
+    built = zoo.build("vit_tiny_patch16_224", settings)
+    assert built.input_spec == ("float32[1, 3, 96, 96]",)
+    assert len(built.model.blocks) == 2
+    assert tuple(built.model.head.weight.shape) == (7, 192)
+    # 96 / 16 = 6 patches a side, and the class token
+    assert tuple(built.model.pos_embed.shape) == (1, 37, 192)
+    assert json.loads(built.config) == {"image_size": 96, "set": {"depth": 2, "num_classes": 7}}
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        (Settings(overrides=(("drop_rat", "0.1"),)), "'drop_rat'; did you mean drop_rate"),
+        (Settings(seq_len=8), "no sequences"),
+        (Settings(overrides=(("num_classes", "many"),)), "cannot be built"),
+    ],
+)
+def test_unsuitable_settings_are_refused(settings, says) -> None:
+    """A key that the model lacks, or a value that it cannot take, is one line that names it."""
+    with pytest.raises(BuildError, match=f"resnet18.*{says}") as caught:
+        zoo.build("resnet18", settings)
+    assert "\n" not in str(caught.value)
+
+
+def test_unknown_name_is_refused() -> None:
+    """A name that timm does not have is an error that names it."""
+    with pytest.raises(BuildError, match="no model 'resnet19'"):
+        zoo.build("resnet19", Settings())
