@@ -233,3 +233,23 @@ def test_fused_recurrent_layer_counts_like_its_cells(kind, projection, bidirecti
     without_input = fused_backward([False, True, True, True]).macs
     assert without_input == 2 * forward.total_macs - steps * batch * first
     assert fused_backward([True, True, True, False]).macs == forward.total_macs
+
+
+@pytest.mark.parametrize("kind", ["LSTM", "GRU"])
+def test_recurrent_layer_counts_alike_on_every_device(kind):
+    """The kernels that a CPU runs count the macs of the steps that the meta device runs."""
+    totals = []
+    for device in ("cpu", "meta"):
+        layer = getattr(torch.nn, kind)(5, 4, 2, bidirectional=True, device=device)
+        x = torch.ones(3, 2, 5, device=device, requires_grad=True)
+        state = torch.ones(4, 2, 4, device=device, requires_grad=True)
+        with OperatorRecorder() as forward:
+            output, _ = layer(x, (state, state) if kind == "LSTM" else state)
+        with OperatorRecorder() as backward:
+            output.backward(torch.ones_like(output))
+        assert forward.unknown | backward.unknown == set()
+        totals.append((forward.total_macs, backward.total_macs))
+    assert totals[0] == totals[1]
+    # gates x hidden x (width + hidden) per direction, then (2 x hidden + hidden)
+    gates = {"LSTM": 4, "GRU": 3}[kind]
+    assert totals[0][0] == 6 * 2 * gates * 4 * ((5 + 4) + (8 + 4))

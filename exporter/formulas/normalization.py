@@ -96,10 +96,16 @@ def weight_norm_backward_flops(args: Args, kwargs: Kwargs, _outputs: Outputs) ->
     return 4 * first_tensor(args, kwargs).numel
 
 
-@register(aten.renorm, aten.embedding_renorm, counts="pointwise_flops")
+@register(aten.renorm, counts="pointwise_flops")
 def renorm_flops(args: Args, kwargs: Kwargs, _outputs: Outputs) -> int:
     """2 x elements of the operand: its norms, and the scaling."""
     return 2 * first_tensor(args, kwargs).numel
+
+
+@register(aten.embedding_renorm, counts="pointwise_flops")
+def embedding_renorm_flops(args: Args, _kwargs: Kwargs, _outputs: Outputs) -> int:
+    """2 x indices x width: the norms of the rows looked up, and the scaling."""
+    return 2 * int(args[1].numel * args[0].shape[-1])
 
 
 @register(aten.linalg_vector_norm, aten.norm, aten.native_norm, aten.linalg__powsum,
