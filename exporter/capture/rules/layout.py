@@ -195,10 +195,13 @@ def pointwise(shape: Ints, strides: tuple[Ints, ...]) -> Ints:
     """
     if len(shape) < 2:
         return (1,) if shape else ()
+    row_major = contiguous(shape)
+    if 0 not in shape and all(stride == row_major for stride in strides):
+        return row_major
     flat = all(is_contiguous(shape, stride) for stride in strides)
     last = all(is_channels_last(shape, stride) for stride in strides)
     if flat and not last:
-        return contiguous(shape)
+        return row_major
     if last and not flat:
         return channels_last(shape)
     return permuted(shape, _sorted_dims(shape, strides))
@@ -211,6 +214,9 @@ def combine(*operands: Layout) -> Layout | None:
     A 0-dimensional operand may live on the CPU, where torch leaves it out of the comparison, or
     on meta, where it is expanded; an answer is given only if both agree.
     """
+    first = operands[0]
+    if all(operand == first for operand in operands):
+        return first[0], pointwise(first[0], first[1:])
     shape = broadcast_shape(tuple(operand[0] for operand in operands))
     if shape is None:
         return None
@@ -231,6 +237,13 @@ def mixed(*operands: Layout) -> Layout:
             shape = broadcast_shape(tuple(other[0] for other in operands)) or ()
             break
     return shape, pointwise(shape, tuple(expanded(shape, *operand) for operand in operands))
+
+
+def is_simple(*layouts: Layout) -> bool:
+    """Row-major without sizes of 0 or 1: such a first operand alone orders the dimensions."""
+    return all(
+        min(shape, default=1) > 1 and stride == contiguous(shape) for shape, stride in layouts
+    )
 
 
 @lru_cache(_CACHE)

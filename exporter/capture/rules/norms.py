@@ -17,6 +17,7 @@ from exporter.capture.rules.layout import (
     Ints,
     Layout,
     contiguous,
+    is_simple,
     like,
     made_contiguous,
     mixed,
@@ -48,6 +49,8 @@ def _vectors_fit(size: int, compute: torch.dtype, spec: TensorSpec, *vectors: An
 @lru_cache(_CACHE)
 def _batch_norm_layout(x: Layout, affine: int, *, training: bool) -> tuple[Ints, int, int]:
     """Strides of the output and of the two saved vectors; x is already widened."""
+    if is_simple(x):
+        return x[1], 1, 1
     shape = x[0]
     trailing = (shape[1], *(1,) * (len(shape) - 2))
     vector: Layout = trailing, (1,) * len(trailing)
@@ -110,6 +113,8 @@ def _cudnn_batch_norm(
 
 @lru_cache(_CACHE)
 def _batch_norm_backward_layout(g: Layout, x: Layout, *, affine: bool, training: bool) -> Ints:
+    if is_simple(g):
+        return g[1]
     shape = x[0]
     spread = (1, shape[1], *(1,) * (len(shape) - 2))
     vector: Layout = spread, contiguous(spread)
@@ -157,6 +162,8 @@ def _layer_norm_layout(x: Layout, axis: int, affine: int) -> tuple[Ints, Layout,
     shape = x[0]
     kept = reduced(shape, tuple(range(axis, len(shape))), keepdim=True)
     mean, rstd = mixed(kept), mixed(mixed(kept))
+    if is_simple(x):
+        return x[1], mean, rstd[1]
     out = mixed(mixed(x, mean), rstd)
     inner = shape[axis:]
     for _ in range(affine):
@@ -203,6 +210,8 @@ def _layer_norm_backward_layout(
     shape = x[0]
     kept = reduced(shape, tuple(range(axis, len(shape))), keepdim=True)
     mean, rstd = saved
+    if is_simple(g) and rstd[1] == contiguous(rstd[0]):
+        return g[1], g[1]
     x_hat = mixed(mixed(x, mean), rstd)
     g_hat = g if weight is None else mixed(g, weight)
     inner = mixed(mixed(mixed(g_hat), kept), mixed(x_hat, kept))
