@@ -138,6 +138,26 @@ def test_old_database_is_upgraded_read_and_written(tmp_path, path):
         assert store.query("PRAGMA integrity_check")[1] == [("ok",)]
 
 
+@pytest.mark.parametrize("path", OLD, ids=lambda path: path.stem)
+def test_upgraded_database_has_the_newest_schema(store_with_profile, tmp_path, path):
+    """A database of each revision, upgraded, has the tables and views of a new one."""
+    old = shutil.copy(path, tmp_path / "old.db")
+    upgrade_store(f"sqlite:///{old}")
+    schema = "SELECT type, name, replace(sql, '\"', '') FROM sqlite_master ORDER BY type, name"
+    assert rows_of(old, schema) == rows_of(store_with_profile, schema)
+
+
+def test_data_page_lists_every_file():
+    """The page of the data names every file that is kept there, with its size."""
+    folder = OLD[0].parent.parent
+    page = (folder / "README.md").read_text(encoding="utf-8")
+    kept = [*folder.glob("*.csv"), *folder.glob("*/*")]
+    assert len(kept) > len(OLD)
+    for path in kept:
+        name = path.relative_to(folder).as_posix()
+        assert f"| `{name}` | {path.stat().st_size} |" in page
+
+
 def test_rebuilt_table_keeps_the_rows_below_it(store_with_profile, tmp_path):
     """A migration that copies, drops and renames the parent of all tables deletes no row."""
     count = "SELECT (SELECT count(*) FROM ops), (SELECT count(*) FROM tensor_uses)"
