@@ -54,8 +54,8 @@ def is_running(process: int) -> bool:
 
 
 def wait_until(condition) -> None:
-    """Wait until the condition holds, and fail if it does not within a minute."""
-    deadline = time.monotonic() + 60
+    """Wait until the condition holds, and fail if it does not within minutes."""
+    deadline = time.monotonic() + 300
     while not condition():
         assert time.monotonic() < deadline, "waited in vain"
         time.sleep(0.05)
@@ -150,7 +150,7 @@ def test_end_by_signal_leaves_whole_profiles(number, status, says, tmp_path) -> 
         os.killpg(process.pid, number)  # as a terminal does
     else:
         os.kill(process.pid, number)
-    _, rest = process.communicate(timeout=60)
+    _, rest = process.communicate(timeout=300)
     assert process.returncode == status
     assert "Traceback" not in rest
     assert says in rest
@@ -173,7 +173,7 @@ def test_dead_worker_costs_one_model(tmp_path) -> None:
     )
     wait_until(lambda: processes_of(process.pid))
     os.kill(processes_of(process.pid)[0], signal.SIGKILL)  # while it imports torch
-    _, errors = process.communicate(timeout=100)
+    _, errors = process.communicate(timeout=300)
     assert process.returncode == 1
     assert errors.splitlines()[-1].startswith("failed: alexnet: the worker process was")
     assert "SIGKILL" in errors
