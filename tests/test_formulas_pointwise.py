@@ -48,6 +48,7 @@ def test_other_operators_count_their_result():
     assert flops(aten.lerp.Scalar, X, X, 0.5) == 24
     assert flops(aten.clamp_.default, X.clone(), 0, 1) == 24
     assert flops(aten.native_dropout.default, X, 0.5, True) == 24
+    assert flops(aten.dropout.default, X, 0.5, False) == 0
 
 
 def test_norms_count_five_per_element():

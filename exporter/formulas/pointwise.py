@@ -14,6 +14,7 @@ from exporter.formulas.operands import (
     Args,
     Kwargs,
     Outputs,
+    argument,
     first_operand_elements,
     first_output,
     first_tensor,
@@ -97,8 +98,7 @@ _ACTIVATIONS = (
 )  # fmt: skip
 
 _DROPOUT = (
-    aten.native_dropout, aten.native_dropout_backward, aten._fused_dropout, aten._masked_scale,
-    aten.dropout, aten.alpha_dropout, aten.feature_dropout, aten.feature_alpha_dropout,
+    aten.native_dropout_backward, aten._fused_dropout, aten._masked_scale,
 )  # fmt: skip
 
 _QUANTIZATION = (
@@ -123,6 +123,16 @@ _QUANTIZATION = (
 def elementwise_flops(args: Args, kwargs: Kwargs, outputs: Outputs) -> int:
     """Elements of the result, after broadcasting."""
     return output_elements(args, kwargs, outputs)
+
+
+@register(
+    aten.native_dropout, aten.dropout, aten.alpha_dropout, aten.feature_dropout,
+    aten.feature_alpha_dropout, counts="pointwise_flops",
+)  # fmt: skip
+def dropout_flops(args: Args, kwargs: Kwargs, outputs: Outputs) -> int:
+    """Elements of the result in training, 0 in evaluation."""
+    train = argument(args, kwargs, 2, "train")
+    return 0 if train is False else output_elements(args, kwargs, outputs)
 
 
 @register(aten._prelu_kernel_backward, counts="pointwise_flops")
