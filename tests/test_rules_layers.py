@@ -125,8 +125,11 @@ def _pooling(draw, op):
 
 
 def _resampling(draw, op):
-    x = draw(tensors((draw(SIZES), draw(SIZES), draw(WIDE), draw(WIDE))))
-    size = [draw(WIDE), draw(WIDE)]
+    # Resampling by two lines answers only where no size is 1: such cases come now and then.
+    least = 2 if "bilinear" in str(op) and draw(st.integers(0, 3)) else 1
+    sizes = st.integers(least, 5)
+    x = draw(tensors([draw(sizes) for _ in range(4)]))
+    size = [draw(sizes), draw(sizes)]
     if "adaptive" in str(op):
         if "backward" not in str(op):
             return [x, size], {}
@@ -140,9 +143,7 @@ def _resampling(draw, op):
 def test_pooling_and_resampling_rules_equal_the_meta_kernel(op):
     """Every answer equals the kernel's outputs, and most cases are answered."""
     adaptive = "adaptive" in str(op) or "upsample" in str(op)
-    # Resampling by two lines answers only where no size is 1.
-    share = 0.1 if "bilinear" in str(op) else 0.4
-    check(op, lambda draw: (_resampling if adaptive else _pooling)(draw, op), share)
+    check(op, lambda draw: (_resampling if adaptive else _pooling)(draw, op))
 
 
 def _dropout(draw, op):
