@@ -1,0 +1,85 @@
+"""Imports go one way, and each library stays where it belongs."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PACKAGES = ("exporter", "store", "queries", "migrations")
+FILES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
+
+# What a package may import of the project.
+MAY_IMPORT = {
+    "exporter": {"exporter", "store"},
+    "queries": {"queries", "store"},
+    "store": {"store", "migrations"},
+    "migrations": {"store", "migrations"},
+}
+# Where a library may appear.
+HOMES = {
+    "torch": {"exporter"},
+    "torchvision": {"exporter"},
+    "sqlalchemy": {"store", "migrations"},
+    "alembic": {"store", "migrations"},
+    "networkx": {"queries"},
+}
+
+
+def _imports(path: Path) -> set[str]:
+    """Return the top-level names that a file imports."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.level == 0:
+            found.add((node.module or "").partition(".")[0])
+    return found
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_file_imports_only_what_its_package_may(path: Path) -> None:
+    """exporter and queries use the store, nothing uses the exporter, libraries have homes."""
+    package = path.relative_to(ROOT).parts[0]
+    imported = _imports(path)
+    assert imported & set(PACKAGES) <= MAY_IMPORT[package]
+    for library, homes in HOMES.items():
+        if library in imported:
+            assert package in homes
+    if "click" in imported:
+        assert path.name.startswith("cli")
+
+
+def test_revisions_import_no_project_code() -> None:
+    """A released migration does not change with the code."""
+    for path in (ROOT / "migrations" / "versions").glob("0*.py"):
+        assert not _imports(path) & set(PACKAGES)
+
+
+def test_records_need_the_standard_library_only() -> None:
+    """Whoever reads records needs nothing else installed."""
+    assert _imports(ROOT / "store" / "records.py") <= set(sys.stdlib_module_names) | {"__future__"}
+
+
+@pytest.mark.parametrize("module", ["exporter.cli", "queries.cli", "store", "exporter"])
+def test_commands_start_without_heavy_libraries(module: str) -> None:
+    """torch, networkx and pandas are imported where they are needed, not at the start."""
+    code = (
+        f"import {module}, sys; "
+        "print([m for m in ('torch', 'networkx', 'pandas', 'plotly', 'alembic') "
+        "if m in sys.modules])"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT
+    )
+    assert result.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_file_stays_below_400_lines(path: Path) -> None:
+    """A longer file has more than one duty."""
+    assert len(path.read_text().splitlines()) <= 400
