@@ -14,7 +14,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from exporter.capture import kernels
 from exporter.capture.memo import FRESH, LIST, NOTHING, SAME, SINGLE, VIEW
-from exporter.capture.opinfo import OpInfo, op_info
+from exporter.capture.opinfo import INFOS as _INFOS
+from exporter.capture.opinfo import op_info
 from exporter.capture.state import Known, Life, Recording
 
 if TYPE_CHECKING:
@@ -34,53 +35,31 @@ META = torch.device("meta")
 class Signature:
     """The operands of one call, flattened, and the key under which its result is remembered."""
 
-    __slots__ = ("hosts", "key", "knowns", "leaf", "op_id", "recording", "tensors", "unknown",
-                 "uses", "write")  # fmt: skip
+    __slots__ = ("hosts", "key", "knowns", "op_id", "recording", "tensors", "unknown", "uses")
 
-    def __init__(self, recording: Recording, func: Any, unknown: bool) -> None:
+    def __init__(
+        self,
+        recording: Recording,
+        key: tuple[Any, ...],
+        knowns: list[Known],
+        tensors: list[Tensor],
+        uses: list[tuple[int, int, int, bool]],
+        *,
+        valued: bool,
+    ) -> None:
         self.recording = recording
         self.op_id = recording.op_count
-        self.key: list[Any] = [func]
-        self.knowns: list[Known] = []
-        self.tensors: list[Tensor] = []
-        self.uses: list[tuple[int, int, int, bool]] = []
-        self.leaf = 0
-        self.hosts = 0
-        self.unknown = unknown
-        self.write = False  # the argument being added is written
-
-    def add_tensor(self, tensor: Tensor) -> None:
-        """Add one tensor operand."""
-        try:
-            known = tensor._ep  # type: ignore[attr-defined]
-            if known.storage.recording is not self.recording:
-                known = self.recording.identify(tensor)
-        except AttributeError:
-            known = self.recording.identify(tensor)
-        spec = known.spec
-        self.key.append(spec.spec_id)
-        self.knowns.append(known)
-        self.tensors.append(tensor)
-        self.uses.append((self.op_id, self.leaf, known.tensor_id, self.write))
-        self.leaf += 1
-        if spec.host:
-            self.hosts += 1
-        elif known.value is None or not known.storage.valued:
-            self.unknown = True
-
-    def add(self, value: Any) -> None:
-        """Add any operand."""
-        cls = type(value)
-        if cls is list or cls is tuple:
-            self.key.append(len(value))
-            for member in value:
-                self.add(member)
-        elif isinstance(value, Tensor):
-            self.add_tensor(value)
-        else:
-            self.key.append(cls)  # 1, 1.0 and True are equal keys but different operands
-            self.key.append(value)
-            self.leaf += 1
+        self.key = key
+        self.knowns = knowns
+        self.tensors = tensors
+        self.uses = uses  # rows of tensor_uses
+        self.hosts = 0  # operands in host memory
+        self.unknown = not valued  # the result's values do not follow from known values
+        for known in knowns:
+            if known.spec.host:
+                self.hosts += 1
+            elif known.value is None or not known.storage.valued:
+                self.unknown = True
 
 
 class OpMode(TorchDispatchMode):
@@ -101,58 +80,112 @@ class OpMode(TorchDispatchMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         """Run one operator and record it."""
-        info = op_info(func)
-        signature = Signature(self.recording, func, not info.valued)
+        recording = self.recording
+        info = _INFOS.get(id(func)) or op_info(func)
+        # Some kernels keep a workspace for backward only while gradients are recorded.
+        parts: list[Any] = [info, _grad_enabled()]
+        knowns: list[Known] = []
+        tensors: list[Tensor] = []
+        uses: list[tuple[int, int, int, bool]] = []
+        op_id = recording.op_count
         writes = info.writes
-        i = 0
+        leaf = i = 0
         for value in args:
-            if writes:
-                signature.write = i in writes
-                i += 1
             cls = type(value)
             if cls is Tensor or cls is Parameter:
-                signature.add_tensor(value)
+                try:
+                    known = value._ep
+                    if known.storage.recording is not recording:
+                        known = recording.identify(value)
+                except AttributeError:
+                    known = recording.identify(value)
+                parts.append(known.spec.spec_id)
+                knowns.append(known)
+                tensors.append(value)
+                uses.append((op_id, leaf, known.tensor_id, i in writes))
+                leaf += 1
+            elif cls is list or isinstance(value, Tensor):
+                leaf = self._add(value, i in writes, leaf, parts, knowns, tensors, uses)
             else:
-                signature.add(value)
+                parts.append(cls)  # 1, 1.0 and True are equal keys but different operands
+                parts.append(value)
+                leaf += 1
+            i += 1
         if kwargs:
             for name, value in kwargs.items():
-                signature.write = name in info.written_names
-                signature.key.append(name)
-                signature.add(value)
+                parts.append(name)
+                leaf = self._add(
+                    value, name in info.written_names, leaf, parts, knowns, tensors, uses
+                )
+        key = tuple(parts)
         with _DisableTorchFunction():
-            if (
-                self.use_memo
-                and info.memo
-                and signature.hosts == 0
-                and (signature.knowns or not kernels.on_host(kwargs))
-            ):
-                entry = self.memo.entries.get(tuple(signature.key))
-                if entry is not None:
-                    result = self.replay(signature, entry)
-                else:
-                    result = kernels.first_run(self, func, info, signature, args, kwargs or {})
+            entry = self.memo.entries.get(key) if self.use_memo else None
+            if entry is not None and recording.phase != "forward" and not recording.has_hosts:
+                return self.replay(entry, op_id, knowns, tensors, uses)
+            signature = Signature(recording, key, knowns, tensors, uses, valued=info.valued)
+            on_device = signature.hosts == 0 and (knowns or not kernels.on_host(kwargs))
+            if entry is not None and on_device:
+                result = self.replay(entry, op_id, knowns, tensors, uses)
+            elif self.use_memo and info.memo and on_device:
+                result = kernels.first_run(self, func, info, signature, args, kwargs or {})
             else:
                 result = kernels.plain_run(self, func, info, signature, args, kwargs or {})
-            if self.recording.phase == "forward":
+            if recording.phase == "forward":
                 if not signature.unknown:
-                    kernels.carry_values(
-                        self.recording, func, signature, args, kwargs or {}, result
-                    )
+                    kernels.carry_values(recording, func, signature, args, kwargs or {}, result)
                 elif info.geometry_only:
-                    kernels.carry_geometry(self.recording, func, args, kwargs or {}, result)
+                    kernels.carry_geometry(recording, func, args, kwargs or {}, result)
                 elif writes:
                     kernels.forget_values(signature)
         return result
 
-    def replay(self, signature: Signature, entry: Entry) -> Any:
+    def _add(
+        self,
+        value: Any,
+        write: bool,
+        leaf: int,
+        parts: list[Any],
+        knowns: list[Known],
+        tensors: list[Tensor],
+        uses: list[tuple[int, int, int, bool]],
+    ) -> int:
+        """Add any operand to the signature; return the number of leaves so far."""
+        cls = type(value)
+        if cls is list or cls is tuple:
+            parts.append(len(value))
+            for member in value:
+                if type(member) is int:
+                    parts.append(member)
+                    leaf += 1
+                else:
+                    leaf = self._add(member, write, leaf, parts, knowns, tensors, uses)
+            return leaf
+        if isinstance(value, Tensor):
+            known = self.recording.known(value)
+            parts.append(known.spec.spec_id)
+            knowns.append(known)
+            tensors.append(value)
+            uses.append((self.recording.op_count, leaf, known.tensor_id, write))
+        else:
+            parts.append(cls)
+            parts.append(value)
+        return leaf + 1
+
+    def replay(
+        self,
+        entry: Entry,
+        op_id: int,
+        knowns: list[Known],
+        tensors: list[Tensor],
+        uses: list[tuple[int, int, int, bool]],
+    ) -> Any:
         """Return the outputs of a remembered call, recorded."""
         spec = entry.single
         if spec is not None:
             result = _empty_strided(spec.shape, spec.stride, dtype=spec.dtype, device=META)
-            self.record(signature, entry, (result,))
+            self.record(entry, op_id, knowns, uses, (result,))
             return result
         results: list[Any] = []
-        tensors = signature.tensors
         for code, template, operand, constant in entry.outputs:
             if code == FRESH:
                 assert template is not None
@@ -170,7 +203,7 @@ class OpMode(TorchDispatchMode):
                 results.append(tensors[operand])
             else:
                 results.append(constant)
-        self.record(signature, entry, results)
+        self.record(entry, op_id, knowns, uses, results)
         container = entry.container
         if container == SINGLE:
             return results[0]
@@ -178,10 +211,16 @@ class OpMode(TorchDispatchMode):
             return None
         return results if container == LIST else tuple(results)
 
-    def record(self, signature: Signature, entry: Entry, results: Any) -> None:
+    def record(
+        self,
+        entry: Entry,
+        op_id: int,
+        knowns: list[Known],
+        uses: list[tuple[int, int, int, bool]],
+        results: Any,
+    ) -> None:
         """Append the rows of one executed operator."""
         recording = self.recording
-        op_id = signature.op_id
         phase = recording.phase
         forward_op = -1
         node_id = -1
@@ -191,11 +230,10 @@ class OpMode(TorchDispatchMode):
                 node_id = self.calls.node_for_op(entry.operator)
             if entry.is_inplace:
                 recording.written += [
-                    known.storage
-                    for use, known in zip(signature.uses, signature.knowns, strict=True)
-                    if use[3]
+                    known.storage for use, known in zip(uses, knowns, strict=True) if use[3]
                 ]
-            self._claim_sequence_numbers(op_id)
+            if _sequence_number() != recording.sequence:
+                self._claim_sequence_numbers(op_id)
         elif phase == "backward":
             if _grad_enabled():
                 phase = "recompute"
@@ -206,8 +244,8 @@ class OpMode(TorchDispatchMode):
                 if forward_op >= 0:
                     node_id = recording.ops[forward_op][1]
         recording.op_count = op_id + 1
-        recording.uses += signature.uses
-        self._register(signature, entry, op_id, node_id, results)
+        recording.uses += uses
+        self._register(entry, op_id, node_id, knowns, results)
         recording.ops.append(
             (
                 op_id,
@@ -230,27 +268,22 @@ class OpMode(TorchDispatchMode):
         )
 
     def _register(
-        self, signature: Signature, entry: Entry, op_id: int, node_id: int, results: Any
+        self, entry: Entry, op_id: int, node_id: int, knowns: list[Known], results: Any
     ) -> None:
         """Give the outputs their identity: a new storage, or a place on an operand's."""
         recording = self.recording
-        role = recording.role
         tensors = recording.tensors
-        index = 0
+        index = -1
         for code, spec, operand, _ in entry.outputs:
-            if code == FRESH:
-                assert spec is not None
-                result = results[index]
-                host = spec.host
-                storage = recording.new_storage(spec.span_bytes, "", host, op_id, node_id)
-                result.untyped_storage()._ep = Life(storage)
-            elif code == VIEW:
-                assert spec is not None
-                result = results[index]
-                storage = signature.knowns[operand].storage
-            else:
-                index += 1
+            index += 1
+            if spec is None:
                 continue
+            result = results[index]
+            if code == FRESH:
+                storage = recording.new_storage(spec.span_bytes, "", spec.host, op_id, node_id)
+                result.untyped_storage()._ep = Life(storage)
+            else:
+                storage = knowns[operand].storage
             tensor_id = len(tensors)
             tensors.append(
                 (
@@ -263,14 +296,14 @@ class OpMode(TorchDispatchMode):
                     spec.offset,
                     spec.dtype_name,
                     spec.size_bytes,
-                    role,
+                    recording.role,
                     "",
                 )
             )
-            known = Known(tensor_id, spec, storage, node_id)
-            storage.by_spec.setdefault(spec.spec_id, known)
-            result._ep = known
-            index += 1
+            result._ep = known = Known(tensor_id, spec, storage, node_id)
+            by_spec = storage.by_spec
+            if spec.spec_id not in by_spec:
+                by_spec[spec.spec_id] = known
 
     def _claim_sequence_numbers(self, op_id: int) -> None:
         """Link the autograd nodes made since the last operator to this one."""

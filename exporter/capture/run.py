@@ -16,11 +16,15 @@ from exporter.capture.arguments import tensors_in
 from exporter.capture.calls import CallTracker
 from exporter.capture.dispatch import OpMode
 from exporter.capture.memo import Memo
+from exporter.capture.oracle import OracleMode
 from exporter.capture.saved import saved_tensors
 from exporter.capture.specs import SpecTable
 from exporter.capture.state import Known, Recording
+from exporter.targets.autocast import end_autocast
 
-_MEMO = Memo(SpecTable())  # one per process: architectures repeat each other's layers
+# One per target, as its rules decide what kernels return; shared by all models of a process, as
+# architectures repeat each other's layers.
+_MEMOS: dict[str, Memo] = {}
 
 OptimizerFactory = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
 
@@ -35,6 +39,7 @@ class Run:
     forward_end_bytes: int = 0
     saved: list[tuple[int, Known]] = field(default_factory=list)
     gradients: set[int] = field(default_factory=set)  # storages of `.grad` after backward
+    assumed: bool = False  # whether a value that decided something was assumed
     optimizer_state: set[int] = field(default_factory=set)  # storages of the optimizer's state
     model_storage_bytes: list[int] = field(default_factory=list)  # in the order of moving
 
@@ -74,7 +79,7 @@ def record_run(
     device: torch.device,
     target: str,
     use_memo: bool = True,
-    values: dict[int, torch.Tensor] | None = None,
+    assume: str = "",
 ) -> Run:
     """Return the recording of one run of a model.
 
@@ -90,9 +95,10 @@ def record_run(
         device: meta, or cpu for a concrete run.
         target: the device that is modelled, one of ``store.records.TARGETS``.
         use_memo: whether remembered signatures replace meta kernels.
-        values: known values by the identity of an input, buffer or constant.
+        assume: what is assumed of values that nobody knows, a policy of ``capture.oracle``;
+            "": nothing, and asking for them fails.
     """
-    memo = _MEMO
+    memo = _MEMOS.setdefault(target, Memo(SpecTable()))
     memo.trim()
     recording = Recording(memo.specs, device, target=target)
     calls = CallTracker(recording, model)
@@ -103,13 +109,12 @@ def record_run(
     inputs = tensors_in((args, kwargs))
     for name, tensor in zip(input_names, inputs, strict=True):
         calls.add_input(name, recording.adopt(tensor, "input", "input", name))
-    for tensor in [*inputs, *model.buffers()] if values else ():
-        value = (values or {}).get(id(tensor))
-        if value is not None:
-            known = recording.known(tensor)
-            known.value = value
-            known.storage.valued = True
-    mode = OpMode(recording, memo, calls, use_memo=use_memo and not recording.concrete)
+    options = {"use_memo": use_memo and not recording.concrete}
+    mode = (
+        OracleMode(recording, memo, calls, policy=assume, **options)
+        if assume
+        else OpMode(recording, memo, calls, **options)
+    )
     collecting = gc.isenabled()
     gc.disable()  # a collection in the middle would move deaths about, and costs time
     states = torch.random.get_rng_state(), random.getstate()
@@ -126,6 +131,7 @@ def record_run(
         random.setstate(states[1])
         if collecting:
             gc.enable()
+    run.assumed = isinstance(mode, OracleMode) and mode.used
     return run
 
 
@@ -140,6 +146,7 @@ def _record(
 ) -> None:
     recording, calls = run.recording, run.calls
     result = model(*args, **kwargs)
+    end_autocast()
     run.forward_ops = recording.op_count
     calls.add_output(result)
     with torch._C.DisableTorchFunction():
@@ -148,6 +155,7 @@ def _record(
         recording.settle_late()
         run.forward_end_bytes = recording.live_bytes
         if not backward:
+            recording.close()  # before the outputs go: they outlive the recording
             return
         recording.phase, recording.role = "backward", "gradient"
         if outputs:
@@ -158,16 +166,18 @@ def _record(
     if outputs:
         torch.autograd.backward(outputs, seeds)
         del seeds
-    for tensor in [*model.parameters(), *tensors_in((args, kwargs))]:
-        if tensor.is_leaf and tensor.grad is not None:
-            run.gradients.add(recording.known(tensor.grad).storage.storage_id)
+    with torch._C.DisableTorchFunction():
+        for tensor in [*model.parameters(), *tensors_in((args, kwargs))]:
+            if tensor.is_leaf and tensor.grad is not None:
+                run.gradients.add(recording.known(tensor.grad).storage.storage_id)
     if optimizer is not None:
         recording.phase, recording.role = "optimizer", "optimizer"
         stepper = optimizer(p for p in model.parameters() if p.requires_grad)
         with torch._C.DisableTorchFunction():
             stepper.step()
-        for tensor in tensors_in(list(stepper.state.values())):
-            run.optimizer_state.add(recording.known(tensor).storage.storage_id)
+            for tensor in tensors_in(list(stepper.state.values())):
+                run.optimizer_state.add(recording.known(tensor).storage.storage_id)
+    recording.settle_late()
     recording.close()
     del result
 

@@ -60,6 +60,7 @@ _SINGLE_BY_DTYPE = {
     ),
     "cpu": "",
 }
+_regions: list[str] = []  # the device whose autocast the rules switched on, if any
 _casts: dict[int, tuple[Tensor, Tensor]] = {}  # by id of the leaf, which is kept with its copy
 
 
@@ -67,9 +68,9 @@ def end_autocast() -> None:
     """End the forward pass's autocast region: switch it off and drop its cast copies.
 
     To be called when the forward pass ends and its backward begins, as leaving
-    ``with torch.autocast(...)`` does; harmless without autocast.
+    ``with torch.autocast(...)`` does; without autocast it does nothing.
     """
-    for device in _KEYS:
+    for device in _regions:
         torch.set_autocast_enabled(device, False)
     _casts.clear()
 
@@ -235,8 +236,10 @@ def autocast_rules(library: Any, device: str, dtype: torch.dtype | None) -> Iter
             if dtype is not None:
                 torch.set_autocast_enabled(device, True)
                 torch.set_autocast_dtype(device, dtype)
+                _regions.append(device)
             yield
     finally:
+        _regions.clear()
         _casts.clear()
         torch.set_autocast_enabled(device, before[0])
         torch.set_autocast_dtype(device, before[1])
