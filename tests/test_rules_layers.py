@@ -89,12 +89,27 @@ def _attention(draw, op):
     return [out, query, key, value, bias, out, rows, seed, seed, 0.0, mask], kwargs
 
 
+def _grouped(draw, _op):
+    """Rows split among groups, in the one type and alignment that the kernel takes on meta."""
+    groups, rows = draw(SIZES), draw(SIZES) * 8
+    inner, columns = draw(SIZES) * 8, draw(SIZES) * 8
+    many = draw(st.sampled_from(("rows", "inner", "neither")))
+    left = (rows, inner) if many != "neither" else (groups, rows, inner)
+    right = (inner, columns) if many == "inner" else (groups, inner, columns)
+    a, b = (torch.empty(shape, dtype=torch.bfloat16, device="meta") for shape in (left, right))
+    if many == "neither":
+        return [a, b], {}
+    return [a, b], {"offs": torch.empty(groups, dtype=torch.int32, device="meta")}
+
+
 def _linear_case(op):
     name = op._schema.name
     if "attention" in name:
         return _attention
     if "embedding" in name:
         return _embedding
+    if "grouped" in name:
+        return _grouped
     return _convolution if "convolution" in name else _matrices
 
 

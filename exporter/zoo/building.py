@@ -77,12 +77,13 @@ def _tensors_among(arguments: Iterable[Any]) -> Iterator[torch.Tensor]:
             yield from _tensors_among(argument)
 
 
-def build_on_meta(factory: Callable[[], Model]) -> tuple[Model, str]:
+def build_on_meta(factory: Callable[[], Model], *, fallback: bool = True) -> tuple[Model, str]:
     """Return the model that the factory makes, on the meta device, and where it was constructed.
 
     The second value is "meta", or "cpu" if the constructor needs values that a meta tensor does
-    not have; the finished model was then moved. Random state is left as it was, and whatever the
-    constructor draws is the same each time.
+    not have; the finished model was then moved. ``fallback=False`` rules that out, for models
+    that no memory holds. Random state is left as it was, and whatever the constructor draws is the
+    same each time.
 
     Raises:
         Exception: what the factory raises when it runs on the CPU.
@@ -96,6 +97,8 @@ def build_on_meta(factory: Callable[[], Model]) -> tuple[Model, str]:
         except (RuntimeError, NotImplementedError, ValueError, TypeError):
             # Any way of asking a meta tensor for its values ends in one of these. An argument
             # that is wrong in itself raises again below.
+            if not fallback:
+                raise
             torch.manual_seed(0)
             model = factory()
             built_on = "cpu"

@@ -68,6 +68,30 @@ def _baddbmm(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[TensorSpec,
     return product if bias.shape == product[0].shape else None
 
 
+def _grouped_mm(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[TensorSpec, ...] | None:
+    """Predict what devices compute in every floating type and torch's meta kernel in two only.
+
+    Rows are as far apart as the device's kernel lays them out: in multiples of 16 bytes.
+    """
+    a, b, offsets = (*args, None)[:3]
+    offsets = kwargs.get("offs", offsets)
+    extra = {key for key, value in kwargs.items() if value is not None and key != "offs"}
+    if extra or len(args) > 3 or a.dtype not in FLOATS or a.dtype is not b.dtype:
+        return None
+    ranks = len(a.shape), len(b.shape)
+    rows, columns = a.shape[-2], b.shape[-1]
+    if ranks == (2, 2) and offsets is not None:
+        shape: tuple[int, ...] = offsets.shape[0], rows, columns
+    elif 2 in ranks:
+        shape = rows, columns
+    else:
+        shape = a.shape[0], rows, columns
+    aligned = 16 // a.dtype.itemsize
+    row = -(-columns // aligned) * aligned
+    stride = (row, 1) if len(shape) == 2 else (shape[1] * row, row, 1)
+    return (TensorSpec(shape, stride, 0, a.dtype),)
+
+
 def _each(values: Any, count: int) -> tuple[int, ...]:
     return tuple(values) * count if len(values) == 1 else tuple(values)
 
@@ -201,6 +225,7 @@ RULES: Rules = {
     aten.addmm.default: _addmm,
     aten.bmm.default: _bmm,
     aten.baddbmm.default: _baddbmm,
+    aten._grouped_mm.default: _grouped_mm,
     aten.convolution.default: _convolution,
     aten.convolution_backward.default: _convolution_backward,
     aten.embedding.default: _embedding,
