@@ -27,7 +27,7 @@ class Device:
     name: str
     memory_bytes: int
     bandwidth_bytes_per_second: int
-    launch_overhead_us: float
+    launch_overhead_us: int
     peak_flops_per_second: dict[str, int]  # dense, by number format as torch names it
     source: str  # where the figures come from
 

@@ -1,0 +1,120 @@
+"""Rows as text: tables for people, CSV, JSON and Markdown for tools."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+from dataclasses import dataclass, field, fields, is_dataclass
+from typing import TYPE_CHECKING, Any, TextIO
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+FORMATS = ("table", "csv", "json", "md")
+
+
+@dataclass(frozen=True)
+class Table:
+    """Columns, rows, and a few figures that stand above them."""
+
+    columns: Sequence[str]
+    rows: Sequence[Sequence[Any]]
+    summary: dict[str, Any] = field(default_factory=dict)
+
+
+def table_of(
+    records: Iterable[Any], columns: Sequence[str], summary: dict[str, Any] | None = None
+) -> Table:
+    """Return some fields or properties of records as a table."""
+    rows = [[getattr(record, name) for name in columns] for record in records]
+    return Table(columns, rows, summary or {})
+
+
+def field_names(record: type[Any]) -> list[str]:
+    """Return the names of a record's fields."""
+    if not is_dataclass(record):
+        raise TypeError(f"{record!r} is no record")
+    return [f.name for f in fields(record)]
+
+
+def write_table(table: Table, form: str, out: TextIO | None = None) -> None:
+    """Write a table in one of FORMATS; the summary only where there is a place for it.
+
+    Numbers are written in full. On a terminal, tables group their digits and have a frame; in a
+    pipe they are plain columns.
+    """
+    out = out or sys.stdout
+    if form == "csv":
+        writer = csv.writer(out, lineterminator="\n")
+        writer.writerow(table.columns)
+        writer.writerows(table.rows)
+    elif form == "json":
+        rows = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
+        whole = {"summary": table.summary, "rows": rows} if table.summary else rows
+        out.write(json.dumps(whole, indent=2, default=str) + "\n")
+    elif form == "md":
+        out.write(_markdown(table))
+    else:
+        _rich(table, out)
+
+
+def _markdown(table: Table) -> str:
+    def line(cells: Iterable[Any]) -> str:
+        escaped = (str(c).replace("\\", "\\\\").replace("|", "\\|") for c in cells)
+        return "| " + " | ".join(" ".join(cell.split("\n")) for cell in escaped) + " |\n"
+
+    rule = ("---:" if _is_numeric(table, i) else "---" for i in range(len(table.columns)))
+    return line(table.columns) + line(rule) + "".join(map(line, table.rows))
+
+
+def _rich(table: Table, out: TextIO) -> None:
+    from rich import box  # noqa: PLC0415 - loaded only for tables
+    from rich.console import Console  # noqa: PLC0415
+    from rich.table import Table as RichTable  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
+
+    fancy = out.isatty()
+    # a pipe has no width: nothing may be cut or wrapped
+    console = Console(file=out) if fancy else Console(file=out, width=10**6, color_system=None)
+    for name, value in table.summary.items():
+        console.print(Text(f"{name}: {_cell(value, grouped=fancy)}"), soft_wrap=True)
+    if table.summary:
+        console.print()
+    view = RichTable(
+        box=box.SIMPLE_HEAD if fancy else None, pad_edge=fancy, header_style="bold" if fancy else ""
+    )
+    for i, name in enumerate(table.columns):
+        numeric = _is_numeric(table, i)
+        view.add_column(
+            name,
+            justify="right" if numeric else "left",
+            overflow="fold",
+            no_wrap=numeric or not fancy,
+        )
+    for row in table.rows:
+        # Text, not str: a name such as [bold] is no markup
+        view.add_row(*(Text(_cell(value, grouped=fancy)) for value in row))
+    if fancy:
+        console.print(view)
+        return
+    with console.capture() as captured:
+        console.print(view)
+    out.write("".join(f"{line.rstrip()}\n" for line in captured.get().splitlines()))
+
+
+def _cell(value: Any, *, grouped: bool) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}" if grouped else str(value)
+    if isinstance(value, float):
+        return f"{value:,.4g}" if grouped else repr(value)
+    return str(value)
+
+
+def _is_numeric(table: Table, column: int) -> bool:
+    return all(
+        isinstance(row[column], (int, float)) and not isinstance(row[column], bool)
+        for row in table.rows
+    )
