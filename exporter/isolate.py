@@ -14,12 +14,10 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map_only
 
 from exporter.errors import TraceError
+from exporter.remember import remember_value, remembered_law, remembered_value
 
 if TYPE_CHECKING:
     from torch import nn
-
-# Integer tensors up to this many elements keep their values: indices, masks, positions.
-_VALUE_LIMIT = 1 << 23
 
 
 class _Moving(TorchFunctionMode):
@@ -44,11 +42,10 @@ class _Moving(TorchFunctionMode):
 
 
 class TensorCopier:
-    """Copies tensors to a device, each storage once, and remembers known values."""
+    """Copies tensors to a device, each storage once, and remembers small values."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
-        self.values: dict[int, torch.Tensor] = {}  # by the identity of the copy
         self._storages: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
 
     def copy(self, tensor: torch.Tensor) -> torch.Tensor:
@@ -61,13 +58,13 @@ class TensorCopier:
             if tensor.layout is not torch.strided:
                 raise TraceError(f"a tensor of layout {tensor.layout} has no strided storage")
             source = tensor.detach()
-            if tensor.device == self.device and self.device.type == "cpu":
-                result = source.clone()
+            value = remembered_value(tensor)
+            if value is not None and self.device.type != "meta":
+                result = value.to(self.device, copy=True)
             else:
                 result = self._view_of_shared(source)
-            small = tensor.numel() <= _VALUE_LIMIT and not tensor.is_floating_point()
-            if small and tensor.device.type == "cpu" and self.device.type == "meta":
-                self.values[id(result)] = source.clone()
+            if self.device.type == "meta":
+                remember_value(result, source if value is None else value)
             return result.requires_grad_(tensor.requires_grad)
 
     def _view_of_shared(self, source: torch.Tensor) -> torch.Tensor:
@@ -111,8 +108,11 @@ def copy_model(model: nn.Module, copier: TensorCopier) -> nn.Module:
             f"{type(model).__name__} cannot be copied ({type(error).__name__}: {error}); "
             "give its parts that hold locks, files or generators a __deepcopy__"
         ) from error
-    for parameter in copied.parameters():
+    for original, parameter in zip(model.parameters(), copied.parameters(), strict=True):
         parameter.grad = None
+        law = remembered_law(original)
+        if law is not None and not parameter.is_meta:
+            parameter.data.normal_(law.mean, law.std)
     return copied
 
 

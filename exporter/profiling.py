@@ -18,9 +18,15 @@ from torch import nn
 from exporter.assemble import assemble, structural_hash
 from exporter.capture.arguments import tensors_in
 from exporter.capture.run import OptimizerFactory, Run, record_run
+from exporter.concrete import (
+    assumption_text,
+    capture_attempts,
+    refuse_too_large,
+    way_out,
+)
 from exporter.errors import TraceError, UnknownValueError
 from exporter.isolate import TensorCopier, copy_inputs, copy_model
-from exporter.settings import CAPTURES, OPTIMIZERS, Settings
+from exporter.settings import ASSUMPTIONS, CAPTURES, OPTIMIZERS, Settings
 from exporter.targets.rules import device_rules
 from store.records import TARGETS, Profile, ProfileInfo
 
@@ -44,6 +50,7 @@ def profile_model(
     capture: str = "auto",
     attention: str = "auto",
     autocast: str = "",
+    assume: str = "",
 ) -> Profile:
     """Return the profile of one run of a model; the model is left exactly as it was.
 
@@ -57,19 +64,25 @@ def profile_model(
         input_grad: give floating-point inputs gradients.
         optimizer: None, "sgd", "momentum", "adam", "adamw", or a function that makes a
             ``torch.optim.Optimizer`` from parameters; one step of it is recorded.
-        capture: "meta", "concrete" (really run on the CPU), or "auto": concrete only where a
-            model asks for values that the meta device does not have.
+        capture: "meta", "concrete" (really run on the CPU; weights and inputs on meta get seeded
+            values), or "auto": concrete only where the model asks for values that the meta device
+            does not have, and only if its weights and inputs have values.
         attention: "auto", "flash", "efficient" or "math": what scaled dot-product attention runs.
         autocast: "", "bfloat16" or "float16".
+        assume: "", or "keep-all": a predicate over values that nobody knows is true everywhere, so
+            that sizes are upper bounds; stored with the profile and each operator that used it.
 
     Raises:
-        TraceError: if the model fails; the text names operator and module.
+        TraceError: if the model fails, or its sizes depend on values that nobody knows; the text
+            names operator and module.
         ValueError: if an option has none of its values.
     """
     if target not in TARGETS:
         raise ValueError(f"target {target!r} is none of {', '.join(TARGETS)}")
     if capture not in CAPTURES:
         raise ValueError(f"capture {capture!r} is none of {', '.join(CAPTURES)}")
+    if assume not in ASSUMPTIONS:
+        raise ValueError(f"assumption {assume!r} is none of {', '.join(ASSUMPTIONS[1:])}")
     if isinstance(optimizer, str) and optimizer not in OPTIMIZERS:
         raise ValueError(f"optimizer {optimizer!r} is none of {', '.join(OPTIMIZERS[1:])}")
     kwargs = dict(kwargs or {})
@@ -85,6 +98,7 @@ def profile_model(
         autocast=autocast,
         optimizer=optimizer if isinstance(optimizer, str) else "",
         capture=capture,
+        assume=assume,
     )
     info = _info(
         settings,
@@ -118,7 +132,16 @@ def profile_built(built: Built, settings: Settings) -> Profile:
         built_on=built.built_on,
         dtype=settings.dtype,
     )
-    return _profile(built.model, built.args, built.kwargs, settings, info, own=True, factory=None)
+    return _profile(
+        built.model,
+        built.args,
+        built.kwargs,
+        settings,
+        info,
+        own=True,
+        draw=built.draws_values,
+        factory=None,
+    )
 
 
 def _profile(
@@ -130,25 +153,34 @@ def _profile(
     *,
     own: bool,
     factory: OptimizerFactory | None,
+    draw: bool = False,
 ) -> Profile:
+    """Return the profile of the first kind of capture that the model allows."""
     began = time.perf_counter()
-    attempts = ("meta", "concrete") if settings.capture == "auto" else (settings.capture,)
-    if own and settings.capture == "auto":
-        attempts = ("meta",)
-    for attempt in attempts:
-        device = META if attempt == "meta" else CPU
+    attempts = capture_attempts(model, (args, kwargs), settings, own=own, draw=draw)
+    for capture, assume in attempts:
+        device = CPU if capture == "concrete" and not assume else META
         copier = TensorCopier(device)
-        subject = model if own and attempt == "meta" else copy_model(model, copier)
-        given = copy_inputs((args, kwargs), copier)
         try:
-            run = _run(subject, *given, settings, device, copier.values, factory)
+            if device is CPU:
+                refuse_too_large(model, (args, kwargs))
+            subject = model if own and device is META else copy_model(model, copier)
+            given, named = copy_inputs((args, kwargs), copier)
+            run = _run(subject, given, named, settings, device, assume, factory)
         except UnknownValueError as error:
-            if attempt == attempts[-1]:
-                raise TraceError(f"{info.model}: {error}") from error
+            if (capture, assume) == attempts[-1]:
+                raise TraceError(f"{info.model}: {error}{way_out(settings)}") from error
             continue
         except TraceError as error:
             raise TraceError(f"{info.model}: {error}") from error
-        info = replace(info, capture=attempt, structural_hash=structural_hash(run))
+        info = replace(
+            info,
+            capture="meta" if assume and not run.assumed else capture,
+            assumption=assumption_text(
+                model, (args, kwargs), capture, assume if run.assumed else ""
+            ),
+            structural_hash=structural_hash(run),
+        )
         return assemble(run, info, seconds=time.perf_counter() - began)
     raise AssertionError("an attempt returns or raises")
 
@@ -159,7 +191,7 @@ def _run(
     kwargs: dict[str, Any],
     settings: Settings,
     device: torch.device,
-    values: dict[int, torch.Tensor],
+    assume: str,
     factory: OptimizerFactory | None,
 ) -> Run:
     """Record one run on the device, with the target's rules in force."""
@@ -184,7 +216,7 @@ def _run(
                 optimizer=factory,
                 device=device,
                 target=settings.target,
-                values=values,
+                assume=assume,
             )
     except Exception as error:
         kind = UnknownValueError if _is_value_error(error) else TraceError

@@ -16,6 +16,7 @@ ATTENTIONS = ("auto", "flash", "efficient", "math")
 AUTOCASTS = ("", "bfloat16", "float16")
 OPTIMIZERS = ("", "sgd", "momentum", "adam", "adamw")
 CAPTURES = ("auto", "meta", "concrete")
+ASSUMPTIONS = ("", "keep-all")
 
 _CHOICES = {
     "mode": MODES,
@@ -25,6 +26,7 @@ _CHOICES = {
     "autocast": AUTOCASTS,
     "optimizer": OPTIMIZERS,
     "capture": CAPTURES,
+    "assume": ASSUMPTIONS,
 }
 
 
@@ -49,6 +51,7 @@ class Settings:
     autocast: str = ""
     optimizer: str = ""
     capture: str = "auto"
+    assume: str = ""  # of values that nobody knows, where a size depends on them
 
     def __post_init__(self) -> None:
         if self.batch_size < 1:

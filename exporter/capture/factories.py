@@ -54,9 +54,9 @@ def _read(recording: Recording, func: Any, args: tuple[Any, ...], kwargs: dict[s
     """Read a tensor back from its known values."""
     tensor = args[0]
     if tensor.device.type == "meta":
-        known = recording.known(tensor)
-        if known.value is not None and known.storage.valued:
-            return func, (known.value, *args[1:]), kwargs
+        value = recording.value_of(tensor)
+        if value is not None:
+            return func, (value, *args[1:]), kwargs
     return func, args, kwargs
 
 

@@ -6,6 +6,7 @@ Everything here is off the hot path.
 from __future__ import annotations
 
 import json
+import math
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -24,13 +25,14 @@ from exporter.capture.memo import (
     Template,
 )
 from exporter.capture.rules import RULES
+from exporter.capture.state import Life
 from exporter.errors import UnknownValueError
 from exporter.formulas.registry import cost
 
 if TYPE_CHECKING:
     from exporter.capture.dispatch import OpMode, Signature
     from exporter.capture.opinfo import OpInfo
-    from exporter.capture.state import Known, Recording
+    from exporter.capture.state import Recording
 
 Tensor = torch.Tensor
 _MASKS = frozenset({torch.bool, torch.uint8})
@@ -38,7 +40,7 @@ META = torch.device("meta")
 CPU = torch.device("cpu")
 
 # Values are carried for tensors up to this many elements: masks and positions, not activations.
-VALUE_LIMIT = {True: 1 << 16, False: 1 << 23}  # by "is floating point"
+VALUE_LIMIT = {True: 1 << 20, False: 1 << 23}  # by "is floating point"
 
 
 def on_host(kwargs: Any) -> bool:
@@ -57,6 +59,21 @@ def first_run(
 ) -> Any:
     """Run a signature that the memo does not hold yet, remember it and record it."""
     rule = RULES.get(func)
+    if (
+        info.is_inplace
+        and len(signature.tensors) == 1
+        and len(func._schema.returns) == 1
+        and args
+        and args[0] is signature.tensors[0]
+        and args[0].is_floating_point()
+    ):
+        # Nothing but the operand decides what `relu_` or `mul_(x, 2)` returns: the operand.
+        same: tuple[Template, ...] = ((SAME, None, 0, None),)
+        entry = make_entry(func, info, signature, args, kwargs, same, SINGLE)
+        mode.memo.entries[signature.key] = entry
+        return mode.replay(
+            entry, signature.op_id, signature.knowns, signature.tensors, signature.uses
+        )
     if rule is not None:
         recording = mode.recording
         specs = _as_specs(recording, args), _as_specs(recording, kwargs)
@@ -76,8 +93,10 @@ def first_run(
                 for spec in predicted
             )
             entry = make_entry(func, info, signature, args, kwargs, outputs, _container(func))
-            mode.memo.entries[tuple(signature.key)] = entry
-            return mode.replay(signature, entry)
+            mode.memo.entries[signature.key] = entry
+            return mode.replay(
+                entry, signature.op_id, signature.knowns, signature.tensors, signature.uses
+            )
     return plain_run(mode, func, info, signature, args, kwargs)
 
 
@@ -94,18 +113,14 @@ def plain_run(
     given = args
     if info.selects and not recording.concrete:
         args = _with_static_indices(func, signature, args)
-    if (
-        0 < signature.hosts < len(signature.knowns)
-        and not recording.concrete
-        and not info.is_copy
-    ):
+    if 0 < signature.hosts < len(signature.knowns) and not recording.concrete and not info.is_copy:
         # A device may mix with host scalars only; a model that mixes more runs as if all its
         # tensors had been moved.
         args, kwargs = tree_map_only(Tensor, _to_meta, (args, kwargs))
     result = _execute(mode, func, info, signature, args, kwargs)
     flat, container = _flatten(result)
     outputs, replayable = _classify(recording, signature, flat)
-    key = tuple(signature.key)
+    key = signature.key
     replayable = replayable and args is given
     entry = mode.memo.entries.get(key) if info.memo else None
     if entry is None or entry.outputs != outputs:
@@ -120,7 +135,7 @@ def plain_run(
     for written, tensor in zip(signature.uses, signature.tensors, strict=True):
         if written[3] and not info.memo:
             tensor.__dict__.pop("_ep", None)  # its geometry may have changed
-    mode.record(signature, entry, flat)
+    mode.record(entry, signature.op_id, signature.knowns, signature.uses, flat)
     return result
 
 
@@ -137,8 +152,11 @@ def _execute(
     if recording.concrete or len(signature.knowns) == signature.hosts:
         return func(*args, **kwargs)
     if info.needs_values or _leaves_device(info, kwargs):
-        if not signature.unknown or _all_known(signature):
-            result = func(*_values(args), **_host_kwargs(_values(kwargs)))
+        values = [recording.value_of(tensor) for tensor in signature.tensors]
+        if all(value is not None for value in values):
+            answers = dict(zip(map(id, signature.tensors), values, strict=True))
+            real = tree_map_only(Tensor, lambda tensor: answers[id(tensor)], (args, kwargs))
+            result = func(*real[0], **_host_kwargs(real[1]))
             if _leaves_device(info, kwargs):
                 return result
             device_result: Any = tree_map_only(Tensor, _to_meta, result)
@@ -318,9 +336,11 @@ def carry_values(
     result: Any,
 ) -> None:
     """Compute an operator of known values on the host too, so that its results are known."""
-    if recording.concrete or len(signature.knowns) == signature.hosts > 0:
+    if recording.concrete:
         return
     outputs = [t for t in _flatten(result)[0] if isinstance(t, Tensor)]
+    if len(signature.knowns) == signature.hosts > 0 and not any(t.is_meta for t in outputs):
+        return
     if not outputs or any(_too_large(t) or t.device.type != "meta" for t in outputs):
         if signature.uses and any(use[3] for use in signature.uses):
             forget_values(signature)
@@ -338,11 +358,44 @@ def carry_values(
 
 
 def carry_geometry(recording: Recording, func: Any, args: Any, kwargs: Any, result: Any) -> None:
-    """State the values of ``zeros_like`` and its kin, which do not read their operand."""
+    """State the values of ``zeros_like`` and its kin, which do not read their operand.
+
+    A guard against overflow compares with infinity, or a tensor with itself. Its branch is one
+    that a healthy model does not take: the values are taken to be finite, and the operator says so.
+    """
     if recording.concrete or result.device.type != "meta" or _too_large(result):
+        return
+    finite = _if_finite(func, args)
+    if finite is not None:
+        set_value(recording, result, torch.tensor(finite).expand(result.shape))
+        row = recording.ops[-1]
+        recording.ops[-1] = (*row[:14], "finite", *row[15:])
+    if finite is not None or func in _GUARDS:
         return
     base = torch.empty(args[0].shape, dtype=args[0].dtype)
     _attach(recording, result, func(base, *args[1:], **_host_kwargs(kwargs)))
+
+
+_GUARDS = {
+    torch.ops.aten.isinf.default: False,
+    torch.ops.aten.isnan.default: False,
+    torch.ops.aten.eq.Tensor: True,  # with itself
+    torch.ops.aten.ne.Tensor: False,
+    torch.ops.aten.eq.Scalar: False,  # with infinity
+    torch.ops.aten.ne.Scalar: True,
+}
+
+
+def _if_finite(func: Any, args: Any) -> bool | None:
+    """Return what a guard answers for every finite value, None for any other operator."""
+    if func not in _GUARDS or not args[0].is_floating_point():
+        return None
+    if len(args) > 1:
+        other = args[1]
+        guards = other is args[0] if isinstance(other, Tensor) else other in (math.inf, -math.inf)
+        if not guards:
+            return None
+    return _GUARDS[func]
 
 
 def forget_values(signature: Signature) -> None:
@@ -374,11 +427,6 @@ def _too_large(tensor: Tensor) -> bool:
     return tensor.numel() > VALUE_LIMIT[tensor.is_floating_point() or tensor.is_complex()]
 
 
-def _all_known(signature: Signature) -> bool:
-    """Return whether every operand's value is known, random operators aside."""
-    return all(k.spec.host or (k.value is not None and k.storage.valued) for k in signature.knowns)
-
-
 def _values(structure: Any) -> Any:
     """Return the arguments with their values in place of meta tensors."""
     if isinstance(structure, Tensor):
@@ -395,6 +443,14 @@ def _host_kwargs(kwargs: dict[str, Any]) -> dict[str, Any]:
     return {**kwargs, "device": CPU} if kwargs.get("device") is not None else kwargs
 
 
+def _born(recording: Recording, tensor: Tensor) -> None:
+    """Register a tensor that the next operator makes for itself."""
+    spec = recording.spec_of(tensor)
+    storage = recording.new_storage(spec.span_bytes, "", spec.host, recording.op_count, -1)
+    tensor.untyped_storage()._ep = Life(storage)  # type: ignore[attr-defined]
+    tensor._ep = recording.new_tensor(spec, storage, -1, 0, "activation")  # type: ignore[attr-defined]
+
+
 def _with_static_indices(func: Any, signature: Signature, args: tuple[Any, ...]) -> tuple[Any, ...]:
     """Return the arguments with known boolean masks as the indices that they select.
 
@@ -409,17 +465,14 @@ def _with_static_indices(func: Any, signature: Signature, args: tuple[Any, ...])
         if index is None or index.dtype not in _MASKS:
             indices.append(index)
             continue
-        known: Known | None = getattr(index, "_ep", None)
-        if index.device.type == "cpu":
-            mask: Tensor | None = index
-        else:
-            mask = None if known is None or not known.storage.valued else known.value
+        mask = recording.value_of(index)
         if mask is None:
             raise UnknownValueError(
                 f"{func} selects with a mask whose values are unknown on the meta device"
             )
         for column in mask.nonzero(as_tuple=True):
             position = _to_meta(column)
+            _born(recording, position)
             set_value(recording, position, column)
             indices.append(position)
     return (args[0], indices, *args[2:])

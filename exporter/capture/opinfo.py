@@ -44,10 +44,24 @@ _SELECTING = frozenset(
     }
 )
 
-# Values that follow from an operand's geometry alone.
+# Operators that say nowhere in their tags that the size of their result depends on values.
+_SIZED_BY_VALUES = frozenset({"torchvision::nms", "torchvision::qnms"})
+
+# Values that follow from an operand's geometry alone, and guards against values out of range.
 _GEOMETRY_ONLY = frozenset(
     f"aten::{name}"
-    for name in ("zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full")
+    for name in (
+        "zeros_like",
+        "ones_like",
+        "full_like",
+        "new_zeros",
+        "new_ones",
+        "new_full",
+        "isinf",
+        "isnan",
+        "eq",
+        "ne",
+    )
 )
 
 
@@ -55,6 +69,7 @@ class OpInfo:
     """Schema facts of one operator overload, in the form that the hot path wants."""
 
     __slots__ = (
+        "func",
         "geometry_only",
         "is_copy",
         "is_inplace",
@@ -71,6 +86,7 @@ class OpInfo:
 
     def __init__(self, func: torch._ops.OpOverload) -> None:
         schema = func._schema
+        self.func = func
         self.name = str(func)
         qualified = schema.name
         self.is_random = torch.Tag.nondeterministic_seeded in func.tags
@@ -90,6 +106,7 @@ class OpInfo:
         )
         tags = func.tags
         dynamic = torch.Tag.dynamic_output_shape in tags or torch.Tag.data_dependent_output in tags
+        dynamic = dynamic or qualified in _SIZED_BY_VALUES
         self.selects = qualified in _SELECTING  # its size depends on values if an index is a mask
         self.needs_values = dynamic and not self.selects
         self.is_copy = qualified == "aten::_to_copy"
@@ -103,12 +120,13 @@ class OpInfo:
         self.geometry_only = qualified in _GEOMETRY_ONLY
 
 
-_INFOS: dict[torch._ops.OpOverload, OpInfo] = {}
+# By the identity of the overload, which its OpInfo keeps alive: hashing an overload is slow.
+INFOS: dict[int, OpInfo] = {}
 
 
 def op_info(func: torch._ops.OpOverload) -> OpInfo:
     """Return the facts of an operator, made at its first use in this process."""
-    info = _INFOS.get(func)
+    info = INFOS.get(id(func))
     if info is None:
-        info = _INFOS[func] = OpInfo(func)
+        info = INFOS[id(func)] = OpInfo(func)
     return info

@@ -6,7 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from exporter.remember import remembered_value
+
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from exporter.capture.specs import Spec, SpecTable
 
 OUTLIVES = -2  # death of a storage that is still alive
@@ -99,6 +103,7 @@ class Recording:
         self.specs = specs
         self.device = device
         self.concrete = device.type == "cpu"
+        self.has_hosts = False  # a host tensor has been an operand beside the device's
         self.target_is_host = target == "cpu"  # host memory is the target's memory
         self.open = True
         self.phase = "forward"
@@ -115,15 +120,27 @@ class Recording:
         self.sequence_ops: dict[int, int] = {}  # autograd sequence number -> forward op
         self.sequence = torch._C._autograd._get_sequence_nr()
         self.accumulator_ops: dict[int, int] = {}  # parameter's tensor id -> first op that uses it
+        # Works out values under an assumption; None: what is not known stays unknown.
+        self.answer: Callable[[torch.Tensor], torch.Tensor | None] | None = None
 
     def close(self) -> None:
         """End the recording: what is alive now outlived it."""
         self.open = False
 
+    def value_of(self, tensor: torch.Tensor) -> torch.Tensor | None:
+        """Return the values of a tensor, None if nobody knows them."""
+        if tensor.device.type != "meta":
+            return tensor
+        if self.answer is not None:
+            return self.answer(tensor)
+        known = self.known(tensor)
+        return known.value if known.storage.valued else None
+
     def new_storage(
         self, size_bytes: int, category: str, host: bool, birth: int, node: int
     ) -> Storage:
         """Return a new storage and count its bytes."""
+        self.has_hosts = self.has_hosts or host
         host = host and not self.target_is_host
         storage = Storage(self, len(self.storages), size_bytes, birth, node, category, host)
         self.storages.append(storage)
@@ -176,6 +193,8 @@ class Recording:
         storage existed before the recording (a constant of the model).
         """
         spec = self.spec_of(tensor)
+        if spec.host:
+            self.has_hosts = True
         untyped = tensor.untyped_storage()
         life = getattr(untyped, "_ep", None)
         if life is not None and life.storage.recording is self:
@@ -183,8 +202,15 @@ class Recording:
             known = storage.by_spec.get(spec.spec_id)
             if known is None:  # a view that no operator made, such as a reinterpreting accessor
                 known = self.new_tensor(spec, storage, storage.birth, 0, self.role)
+        elif tensor.dim() == 0 and tensor.device.type == "cpu":
+            # A number that Python code has just made a tensor of, unseen by any mode.
+            storage = self.new_storage(untyped.nbytes(), "", spec.host, self.op_count, -1)
+            untyped._ep = Life(storage)  # type: ignore[attr-defined]
+            known = self.new_tensor(spec, storage, -1, 0, "constant")
         else:
             known = self.adopt(tensor, "buffer", "constant", "")
+            if not known.storage.host:
+                self.late.append((0, known.storage.size_bytes))
         tensor._ep = known  # type: ignore[attr-defined]
         return known
 
@@ -200,6 +226,10 @@ class Recording:
             untyped._ep = Life(storage)  # type: ignore[attr-defined]
         known = self.new_tensor(spec, storage, -1, 0, role, name)
         tensor._ep = known  # type: ignore[attr-defined]
+        value = remembered_value(tensor)
+        if value is not None:
+            known.value = value
+            storage.valued = True
         return known
 
     def adopt_late(self, tensor: torch.Tensor, op_id: int) -> Known:
@@ -217,7 +247,10 @@ class Recording:
         return known
 
     def settle_late(self) -> None:
-        """Add what was adopted late to the live bytes of the operators since its birth."""
+        """Settle what was found after its birth: its call, and the live bytes since."""
+        for storage in self.storages:
+            if storage.node < 0 <= storage.birth < len(self.ops):
+                storage.node = self.ops[storage.birth][1]
         if not self.late:
             return
         self.late.sort()

@@ -29,6 +29,9 @@ class Built:
     package_version: str
     config: str  # JSON object: what was asked of the model, ``Settings.config()``
     input_spec: tuple[str, ...]  # such as "float32[4, 3, 224, 224]"
+    # Sizes inside depend on the values of weights and inputs, which no meta tensor has: they may be
+    # drawn, seeded, as the initialisation would (``exporter.capture.oracle``).
+    draws_values: bool = False
 
 
 class Zoo(Protocol):

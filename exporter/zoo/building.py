@@ -15,6 +15,8 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
+from exporter.remember import remember_value
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
@@ -118,6 +120,7 @@ def move_to_meta(tensors: Iterable[torch.Tensor]) -> None:
         if tensor.layout is not torch.strided:
             moved.append((tensor, tensor.detach().to("meta")))
             continue
+        remember_value(tensor, tensor)
         source = tensor.untyped_storage()
         if source._cdata not in storages:
             storages[source._cdata] = torch.UntypedStorage(  # type: ignore[no-untyped-call]

@@ -16,6 +16,7 @@ quantizable variants in floating point.
 from __future__ import annotations
 
 import re
+from contextlib import nullcontext
 from fnmatch import fnmatchcase
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -94,6 +95,7 @@ class TorchvisionZoo:
         import torch
         from torchvision.models import get_model_builder  # type: ignore[import-untyped]
 
+        from exporter.remember import RememberLaws
         from exporter.zoo.building import build_on_meta, input_spec
 
         try:
@@ -104,7 +106,8 @@ class TorchvisionZoo:
         height, width = _image_size(name, kind, settings)
         options = _options(name, kind, settings)
         try:
-            model, built_on = build_on_meta(lambda: builder(weights=None, **options))
+            with RememberLaws() if kind == "detection" else nullcontext():
+                model, built_on = build_on_meta(lambda: builder(weights=None, **options))
         except (RuntimeError, ValueError, TypeError, AssertionError) as error:
             reason = " ".join(str(error).split())
             raise BuildError(f"{name} cannot be built with {options}: {reason}") from error
@@ -137,6 +140,7 @@ class TorchvisionZoo:
             package_version=version(self.package),
             config=settings.config(),
             input_spec=input_spec(args),
+            draws_values=kind == "detection",
         )
 
 
