@@ -7,73 +7,20 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import Any
 
 import click
 
-from queries.tables import FORMATS, Table, field_names, table_of, write_table
+from queries.cli_options import (
+    cut,
+    database_option,
+    format_option,
+    opened,
+    the_profile,
+    top_option,
+)
+from queries.tables import Table, field_names, table_of, write_table
 from store.errors import ProfileError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from store import Store
-
-P = ParamSpec("P")
-R = TypeVar("R")
-
-DEFAULT_URL = "sqlite:///data/profiles.db"
-
-
-def database_url(text: str) -> str:
-    """Return the URL that ``--db`` means: a URL, or the path of an SQLite file."""
-    return text if "://" in text else f"sqlite:///{text}"
-
-
-def database_option(command: Callable[P, R]) -> Callable[P, R]:
-    """Add ``--db``; it arrives as a URL."""
-    return click.option(
-        "--db",
-        "url",
-        metavar="URL",
-        default=DEFAULT_URL,
-        show_default=True,
-        callback=lambda _context, _option, value: database_url(value),
-        help="Database: a URL, or the path of an SQLite file.",
-    )(command)
-
-
-def format_option(command: Callable[P, R]) -> Callable[P, R]:
-    """Add ``--format``."""
-    return click.option(
-        "--format",
-        "form",
-        type=click.Choice(FORMATS),
-        default="table",
-        show_default=True,
-        help="Tables for people, the others for tools.",
-    )(command)
-
-
-def top_option(command: Callable[P, R]) -> Callable[P, R]:
-    """Add ``--top``."""
-    return click.option(
-        "--top", metavar="N", type=click.IntRange(min=1), help="Show the first N rows only."
-    )(command)
-
-
-def opened(url: str) -> Store:
-    """Return the store, open for reading only."""
-    from store import open_store
-
-    return open_store(url, read_only=True)
-
-
-def the_profile(store: Store, name: str) -> int:
-    """Return the id of the profile that a name means."""
-    from queries.names import find_profile
-
-    return find_profile(store, name)
 
 
 @click.group(
@@ -131,26 +78,11 @@ def show(profile: str, url: str, form: str) -> None:
     Example:
       query-profiles show resnet50@b4
     """
-    from store.records import ProfileInfo
+    from queries.names import profile_facts
 
     with opened(url) as store:
-        profile_id = the_profile(store, profile)
-        names, rows = store.query(
-            "SELECT * FROM profile_totals WHERE profile_id = :id", {"id": profile_id}
-        )
-        values: dict[str, Any] = dict(zip(names, rows[0], strict=True))
-        names, rows = store.query(
-            "SELECT * FROM models m JOIN profiles p ON p.model_id = m.model_id"
-            " WHERE p.profile_id = :id",
-            {"id": profile_id},
-        )
-        stored = dict(zip(names, rows[0], strict=True))
-        for name in field_names(ProfileInfo):
-            values.setdefault(name, stored.get(name, ""))
+        values = profile_facts(store, the_profile(store, profile))
     write_table(Table(("name", "value"), list(values.items())), form)
-
-
-WEIGHTS = ("macs", "flops", "bytes", "time")
 
 
 @cli.command("critical-path")
@@ -217,7 +149,7 @@ def critical_path(
         from queries.plot import plot_critical_path
 
         plot_critical_path(graph, path, plot, title=profile)
-    write_table(_cut(path_rows(graph, path, everything=everything), top), form)
+    write_table(cut(path_rows(graph, path, everything=everything), top), form)
 
 
 @cli.command()
@@ -256,7 +188,7 @@ def liveness(profile: str, by: str, plot: str | None, top: int | None, url: str,
         from queries.plot import plot_liveness
 
         plot_liveness(result, plot, title=profile)
-    write_table(_cut(liveness_rows(result, by), top), form)
+    write_table(cut(liveness_rows(result, by), top), form)
 
 
 @cli.command()
@@ -295,7 +227,7 @@ def totals(profile: str, by: str, depth: int | None, top: int | None, url: str, 
         else:
             rows = list(sums.phase_totals(store, profile_id))
             columns = field_names(sums.PhaseTotals)
-    write_table(_cut(table_of(rows, columns), top), form)
+    write_table(cut(table_of(rows, columns), top), form)
 
 
 @cli.command()
@@ -441,10 +373,6 @@ def export(profile: str, name: str, output: str, device: str, url: str) -> None:
         data = export_profile(store, the_profile(store, profile), name, device=device)
     write_whole(output, data)
     click.echo(f"{output}: {len(data)} bytes", err=True)
-
-
-def _cut(table: Table, top: int | None) -> Table:
-    return Table(table.columns, table.rows[:top], table.summary)
 
 
 def main() -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
 
 from queries.errors import ProfileNameError
+from store.records import ProfileInfo
 
 if TYPE_CHECKING:
     from store import Store
@@ -57,6 +59,21 @@ def find_profile(store: Store, name: str) -> int:
     if not newest:
         raise ProfileNameError(f"no profile {name!r}; of {model} there are: {listed}")
     raise ProfileNameError(f"{name!r} is ambiguous, use an id or a longer name: {listed}")
+
+
+def profile_facts(store: Store, profile_id: int) -> dict[str, Any]:
+    """Return the totals of a stored profile, then what it was made under, by name."""
+    facts: dict[str, Any] = {}
+    for sql in (
+        "SELECT * FROM profile_totals WHERE profile_id = :id",
+        "SELECT * FROM models JOIN profiles USING (model_id) WHERE profile_id = :id",
+    ):
+        names, rows = store.query(sql, {"id": profile_id})
+        stored = dict(zip(names, rows[0], strict=True))
+        kept = stored if not facts else [f.name for f in fields(ProfileInfo) if f.name in stored]
+        for name in kept:
+            facts.setdefault(name, stored[name])
+    return facts
 
 
 def _like(store: Store, model: str) -> str:

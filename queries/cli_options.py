@@ -1,0 +1,75 @@
+"""What the subcommands of ``query-profiles`` share: options, and opening the store."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
+
+import click
+
+from queries.tables import FORMATS, Table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from store import Store
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+DEFAULT_URL = "sqlite:///data/profiles.db"
+
+
+def database_url(text: str) -> str:
+    """Return the URL that ``--db`` means: a URL, or the path of an SQLite file."""
+    return text if "://" in text else f"sqlite:///{text}"
+
+
+def database_option(command: Callable[P, R]) -> Callable[P, R]:
+    """Add ``--db``; it arrives as a URL."""
+    return click.option(
+        "--db",
+        "url",
+        metavar="URL",
+        default=DEFAULT_URL,
+        show_default=True,
+        callback=lambda _context, _option, value: database_url(value),
+        help="Database: a URL, or the path of an SQLite file.",
+    )(command)
+
+
+def format_option(command: Callable[P, R]) -> Callable[P, R]:
+    """Add ``--format``."""
+    return click.option(
+        "--format",
+        "form",
+        type=click.Choice(FORMATS),
+        default="table",
+        show_default=True,
+        help="Tables for people, the others for tools.",
+    )(command)
+
+
+def top_option(command: Callable[P, R]) -> Callable[P, R]:
+    """Add ``--top``."""
+    return click.option(
+        "--top", metavar="N", type=click.IntRange(min=1), help="Show the first N rows only."
+    )(command)
+
+
+def opened(url: str) -> Store:
+    """Return the store, open for reading only."""
+    from store import open_store
+
+    return open_store(url, read_only=True)
+
+
+def the_profile(store: Store, name: str) -> int:
+    """Return the id of the profile that a name means."""
+    from queries.names import find_profile
+
+    return find_profile(store, name)
+
+
+def cut(table: Table, top: int | None) -> Table:
+    """Return the first rows of a table, all without ``top``."""
+    return Table(table.columns, table.rows[:top], table.summary)
