@@ -42,6 +42,8 @@ _OPERATORS = frozenset(
     "radd rsub rmul rdiv rpow rmatmul getitem setitem invert".split()
 )
 
+_transform_level = torch._C._functorch.maybe_current_level
+
 
 def is_leaf(module: nn.Module) -> bool:
     """Return whether a module is one call: torch.fx's rule, transformer layers excepted."""
@@ -142,6 +144,8 @@ class CallTracker(TorchFunctionMode):
             func, args, kwargs = special(recording, func, args, kwargs)
             if func is factories.identity:
                 return args[0]
+        if _transform_level() is not None:  # inside vmap, tensors stand for slices of others
+            return func(*args, **kwargs)
         name = getattr(func, "__name__", type(func).__name__)
         if name == "__get__" or name == "__set__":
             return self._access(name, func, args, kwargs)

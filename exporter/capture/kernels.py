@@ -5,13 +5,13 @@ Everything here is off the hot path.
 
 from __future__ import annotations
 
-import json
 import math
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils._pytree import tree_map_only
 
+from exporter.capture.arguments import arguments_text
 from exporter.capture.memo import (
     CONSTANT,
     FRESH,
@@ -117,7 +117,7 @@ def plain_run(
         # A device may mix with host scalars only; a model that mixes more runs as if all its
         # tensors had been moved.
         args, kwargs = tree_map_only(Tensor, _to_meta, (args, kwargs))
-    result = _execute(mode, func, info, signature, args, kwargs)
+    result, values = _execute(mode, func, info, signature, args, kwargs)
     flat, container = _flatten(result)
     outputs, replayable = _classify(recording, signature, flat)
     key = signature.key
@@ -136,6 +136,8 @@ def plain_run(
         if written[3] and not info.memo:
             tensor.__dict__.pop("_ep", None)  # its geometry may have changed
     mode.record(entry, signature.op_id, signature.knowns, signature.uses, flat)
+    if values is not None:
+        _attach(recording, result, values)
     return result
 
 
@@ -146,11 +148,15 @@ def _execute(
     signature: Signature,
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
-) -> Any:
-    """Run the kernel; a result that depends on values comes from them or not at all."""
+) -> tuple[Any, Any]:
+    """Run the kernel; a result that depends on values comes from them or not at all.
+
+    Returns:
+        The result, and its values where they had to be worked out.
+    """
     recording = mode.recording
     if recording.concrete or len(signature.knowns) == signature.hosts:
-        return func(*args, **kwargs)
+        return func(*args, **kwargs), None
     if info.needs_values or _leaves_device(info, kwargs):
         values = [recording.value_of(tensor) for tensor in signature.tensors]
         if all(value is not None for value in values):
@@ -158,22 +164,20 @@ def _execute(
             real = tree_map_only(Tensor, lambda tensor: answers[id(tensor)], (args, kwargs))
             result = func(*real[0], **_host_kwargs(real[1]))
             if _leaves_device(info, kwargs):
-                return result
-            device_result: Any = tree_map_only(Tensor, _to_meta, result)
-            _attach(recording, device_result, result)
-            return device_result
+                return result, None
+            return tree_map_only(Tensor, _to_meta, result), result
         if info.needs_values:
             raise UnknownValueError(
                 f"{info.name} needs the values of a tensor that has none on the meta device"
             )
         kwargs = dict(kwargs, device=META)
     try:
-        return func(*args, **kwargs)
+        return func(*args, **kwargs), None
     except NotImplementedError:
         if signature.unknown:
             raise
         result = func(*_values(args), **_host_kwargs(_values(kwargs)))
-        return tree_map_only(Tensor, _to_meta, result)
+        return tree_map_only(Tensor, _to_meta, result), None
 
 
 def _leaves_device(info: OpInfo, kwargs: dict[str, Any]) -> bool:
@@ -252,6 +256,8 @@ def _classify(
         home = None if life is None else homes.get(id(life.storage))
         if home is not None:
             outputs.append((VIEW, spec, home, None))
+            # A view in another type (real parts of complex numbers) is no as_strided().
+            replayable = replayable and output.dtype == signature.tensors[home].dtype
             continue
         outputs.append((FRESH, spec, -1, None))
         replayable = (
@@ -262,6 +268,10 @@ def _classify(
         )
         fresh.add(untyped._cdata)
     return tuple(outputs), replayable
+
+
+def _null(_: Tensor) -> str:
+    return "null"  # which tensor it is stands in tensor_uses
 
 
 def make_entry(
@@ -302,7 +312,7 @@ def make_entry(
         outputs,
         container,
         info.name,
-        arguments_json(args, kwargs),
+        arguments_text(args, kwargs, _null),
         counted.macs,
         counted.pointwise_flops,
         counted.flops_status,
@@ -312,16 +322,6 @@ def make_entry(
         info.is_inplace,
         info.is_random,
     )
-
-
-def arguments_json(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
-    """Return an operator's arguments as JSON: tensors as null, named ones in a last object."""
-    return json.dumps([*args, kwargs] if kwargs else [*args], default=_plain)
-
-
-def _plain(value: Any) -> Any:
-    """Return what JSON shows for a value that is no JSON."""
-    return None if isinstance(value, Tensor) else str(value).removeprefix("torch.")
 
 
 # --- known values -------------------------------------------------------------------------------
@@ -365,6 +365,11 @@ def carry_geometry(recording: Recording, func: Any, args: Any, kwargs: Any, resu
     """
     if recording.concrete or result.device.type != "meta" or _too_large(result):
         return
+    if func in _EMPTY:
+        # Whatever reads it has written it before, and each value that is written is carried.
+        if result.numel() <= _MOST_EMPTY:
+            set_value(recording, result, torch.zeros(result.shape, dtype=result.dtype))
+        return
     finite = _if_finite(func, args)
     if finite is not None:
         set_value(recording, result, torch.tensor(finite).expand(result.shape))
@@ -376,6 +381,12 @@ def carry_geometry(recording: Recording, func: Any, args: Any, kwargs: Any, resu
     _attach(recording, result, func(base, *args[1:], **_host_kwargs(kwargs)))
 
 
+_MOST_EMPTY = 1 << 12  # elements of tables that code fills one by one
+_EMPTY = {
+    torch.ops.aten.empty.memory_format,
+    torch.ops.aten.new_empty.default,
+    torch.ops.aten.empty_like.default,
+}
 _GUARDS = {
     torch.ops.aten.isinf.default: False,
     torch.ops.aten.isnan.default: False,

@@ -61,6 +61,9 @@ _GEOMETRY_ONLY = frozenset(
         "isnan",
         "eq",
         "ne",
+        "empty",
+        "new_empty",
+        "empty_like",
     )
 )
 

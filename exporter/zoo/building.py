@@ -58,6 +58,8 @@ class _Construction(TorchFunctionMode):
                     if probe.numel() > _MOST_REAL_ELEMENTS:
                         return probe
                 return func(*args, **kwargs)
+        if func is torch.Tensor.to and args[0].is_meta:
+            args, kwargs = _without_device(args, kwargs)
         if func is not torch.Tensor.copy_:
             tensors = list(_tensors_among((*args, *kwargs.values())))
             # A real number may meet a meta tensor; a real table may not, and joins it there. It is
@@ -68,6 +70,18 @@ class _Construction(TorchFunctionMode):
         if isinstance(result, torch.Tensor) and result.numel() > _MOST_REAL_ELEMENTS:
             move_to_meta([result])
         return result
+
+
+def _without_device(
+    args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return the arguments of ``Tensor.to`` for a meta tensor, which cannot leave its device."""
+    kept = [arg.dtype if isinstance(arg, torch.Tensor) else arg for arg in args[1:]]
+    kept = [arg for arg in kept if not isinstance(arg, (str, torch.device))]
+    named = {key: value for key, value in kwargs.items() if key != "device"}
+    if not kept and "dtype" not in named:
+        kept = [args[0].dtype]
+    return (args[0], *kept), named
 
 
 def _tensors_among(arguments: Iterable[Any]) -> Iterator[torch.Tensor]:

@@ -32,16 +32,21 @@ _BOXES = 36  # regions that a detector found, as LXMERT was trained with
 
 # Optional parameters that a model cannot do without: one tower each.
 _TOWERS: dict[str, tuple[str, ...]] = {
+    "aimv2": ("pixel_values",),
     "bridgetower": ("pixel_values", "pixel_mask"),
+    "blip_2_qformer": ("encoder_hidden_states",),
     "clvp": ("input_features",),
     "decision_transformer": ("states", "actions", "rewards", "returns_to_go", "timesteps"),
     "flava": ("pixel_values",),
+    "idefics": ("pixel_values", "image_attention_mask"),
     "layoutlmv2": ("bbox", "image"),
     "layoutlmv3": ("bbox", "pixel_values"),
     "layoutlm": ("bbox",),
     "lilt": ("bbox",),
     "bros": ("bbox",),
     "udop": ("bbox",),
+    "minicpm_ocr_vision": ("target_sizes",),
+    "minicpmv4_7_vision": ("target_sizes",),
     "lxmert": ("visual_feats", "visual_pos"),
     "pe_audio_video": ("pixel_values_videos", "input_values"),
     "pe_audio_video_encoder": ("pixel_values_videos",),
@@ -53,19 +58,29 @@ _TOWERS: dict[str, tuple[str, ...]] = {
     "informer": ("future_values", "future_time_features"),
     "vilt": ("pixel_values",),
     "vision-text-dual-encoder": ("pixel_values",),
+    "voxtral_realtime": ("input_features",),
 }
 # Towers whose similarity is what the model computes.
 _CONTRASTIVE = ("pixel_values", "pixel_values_videos", "input_features", "pixel_attention_mask",
                 "spatial_shapes")  # fmt: skip
+# Audio tokens beside each text token: where the configuration says how many.
+_CODEBOOKS = {"kyutai_speech_to_text": "num_codebooks"}
+# Images that come as rows of flattened patches, a row for each image.
+_FLAT_PATCHES = {"gemma4_vision", "siglip2", "siglip2_vision_model"}
+# Videos that come as `pixel_values`, and pairs of images that are to be matched.
+_CLIPS = {"instructblipvideo", "timesformer", "videomae", "vivit", "xclip"}
+_PAIRS = {"efficientloftr", "lightglue"}
 # One second of sound as a plain row of samples; the others have a dimension for channels.
 _MONO = {
     "data2vec-audio", "hubert", "moonshine", "moonshine_streaming", "omniasr", "omniasr_audio",
     "omniasr_ctc", "sew", "sew-d", "unispeech", "unispeech-sat", "wav2vec2", "wav2vec2-conformer",
     "wavlm",
 }  # fmt: skip
+# Frames that are stacked before the model sees them.
+_STACKED = {"granite_speech5_encoder": 4, "granite_speech5_ctc": 4}
 # Spectrograms with the frequencies first, as Whisper takes them.
 _BINS_FIRST = {
-    "audioflamingo3_encoder", "glmasr_encoder", "moss_transcribe_diarize_audio",
+    "clvp", "audioflamingo3_encoder", "glmasr_encoder", "moss_transcribe_diarize_audio",
     "qwen2_audio_encoder", "qwen3_asr_encoder", "voxtral_encoder", "voxtral_realtime_encoder",
     "whisper",
 }  # fmt: skip
@@ -113,7 +128,7 @@ def _wanted(name: str, model: Any, signature: Any) -> Iterator[str]:
     wanted = required | mains | towers
     if "decoder_input_ids" in signature:
         wanted.add("decoder_input_ids")
-    if "input_ids" in wanted and "input_features" not in wanted:
+    if "input_ids" in wanted:
         wanted.add("attention_mask")
     for key in signature:
         if key in wanted:
@@ -132,7 +147,7 @@ class _Maker:
         self.batch = settings.batch_size
         self.dtype = getattr(torch, settings.dtype)
         self.asked = settings.seq_len
-        self.seq = settings.seq_len or min(seq_len or TEXT_TOKENS, self._positions())
+        self.seq = settings.seq_len or self._length(seq_len or TEXT_TOKENS)
 
     def make(self, parameter: str) -> Any:
         """Return a value for a parameter, None where the model does as well without."""
@@ -168,11 +183,15 @@ class _Maker:
             for key in getattr(config, "sub_configs", {}):
                 yield from self._expand(getattr(config, key, None))
 
-    def _positions(self) -> int:
-        """Return how many tokens a text may have."""
+    def _length(self, wanted: int) -> int:
+        """Return how many tokens a text has: as many as wanted, if there are positions for them."""
         if self.name == "reformer":  # its axial positions factorise one length
             rows, columns = self.config.axial_pos_shape
             return int(rows * columns)
+        return min(wanted, self._positions())
+
+    def _positions(self) -> int:
+        """Return how many tokens a text may have."""
         most = self.find(
             "max_position_embeddings", "n_positions", "max_seq_len", "max_target_positions",
             of=("text",),
@@ -184,6 +203,8 @@ class _Maker:
 
     def _image(self) -> tuple[int, int, int]:
         size = self.find("image_size", "img_size", "input_size", of=("vision", "image", "backbone"))
+        for owner in self._configs():  # a model of timm within
+            size = (getattr(owner, "model_args", None) or {}).get("img_size", size)
         if isinstance(size, dict):
             size = (size.get("height", _IMAGE_SIZE), size.get("width", _IMAGE_SIZE))
         if isinstance(size, (list, tuple)):
@@ -230,12 +251,23 @@ class _Maker:
         return int(size) if isinstance(size, int) and size > 1 else 1000
 
     def make_input_ids(self) -> torch.Tensor:
-        return self.ids(self.seq, self._vocabulary())
+        ids = self.ids(self.seq, self._vocabulary())
+        codebooks = _CODEBOOKS.get(self.name)
+        if codebooks is None:
+            return ids
+        return ids[..., None].expand(-1, -1, getattr(self.config, codebooks) + 1).contiguous()
+
+    def make_encoder_hidden_states(self) -> torch.Tensor:
+        return self.floats(self.batch, 257, self.config.encoder_hidden_size)
 
     def make_attention_mask(self) -> torch.Tensor:
         return self.ones(self.batch, self.seq)
 
     def make_decoder_input_ids(self) -> torch.Tensor:
+        if self.name == "dia":
+            ids = self.ids(self.seq, self._vocabulary("decoder"))
+            channels = self.config.decoder_config.num_channels
+            return ids[..., None].expand(-1, -1, channels).contiguous()
         return self.ids(self.seq, self._vocabulary("decoder", "text"))
 
     def make_inputs_embeds(self) -> torch.Tensor:
@@ -247,14 +279,25 @@ class _Maker:
     def make_bbox(self) -> torch.Tensor:
         if self.name == "bros":
             return self.floats(self.batch, self.seq, 8)
+        if self.name == "udop":
+            return self.floats(self.batch, self.seq, 4)
         return torch.zeros(self.batch, self.seq, 4, dtype=torch.int64)
 
     # --- images ---------------------------------------------------------------------------------
 
     def make_pixel_values(self) -> torch.Tensor:
+        channels, height, width = self._image()
         if self._takes_patches():
             return self._patches()
-        channels, height, width = self._image()
+        if self.name in _FLAT_PATCHES:
+            patch = self.find("patch_size", of=("vision",))
+            return self.floats(self.batch, _PATCHES * _PATCHES, channels * patch * patch)
+        if self.name in _CLIPS:
+            return self.floats(self.batch, self._frames(), channels, height, width)
+        if self.name in _PAIRS:
+            return self.floats(self.batch, 2, channels, height, width)
+        if self.name == "idefics":  # any number of images for a text
+            return self.floats(self.batch, 1, channels, height, width)
         return self.floats(self.batch, channels, height, width)
 
     make_image = make_prompt_pixel_values = make_pixel_values
@@ -275,7 +318,7 @@ class _Maker:
     def _patches(self) -> torch.Tensor:
         channels, *_ = self._image()
         patch = self.find("patch_size", "spatial_patch_size", of=("vision",), default=14)
-        frames = self.find("temporal_patch_size", of=("vision",), default=1)
+        frames = self.find("temporal_patch_size", "patch_temporal_size", of=("vision",), default=1)
         count = self.batch * _PATCHES * _PATCHES
         return self.floats(count, channels * frames * patch * patch)
 
@@ -302,6 +345,14 @@ class _Maker:
 
     def make_pixel_attention_mask(self) -> torch.Tensor:
         return self.ones(self.batch, _PATCHES * _PATCHES)
+
+    def make_image_attention_mask(self) -> torch.Tensor:
+        return self.ones(self.batch, self.seq, 1)
+
+    def make_target_sizes(self) -> torch.Tensor:
+        _, height, width = self._image()
+        patch = self.find("patch_size", of=("vision",))
+        return torch.tensor([[height // patch, width // patch]]).repeat(self.batch, 1)
 
     def make_prompt_masks(self) -> torch.Tensor:
         return self.make_pixel_values()
@@ -351,6 +402,7 @@ class _Maker:
             "num_mel_bins", "feature_projection_input_dim", "input_feat_size", "feature_size",
             "n_mels", "input_dim", of=("audio", "encoder", "speech"), default=80,
         )  # fmt: skip
+        bins *= _STACKED.get(self.name, 1)
         positions = self.find("max_source_positions", of=("audio", "encoder"))
         if self.name in _BINS_FIRST:
             return self.floats(self.batch, bins, 2 * positions if positions else 3000)
