@@ -1,0 +1,259 @@
+"""The command ``query-profiles``, run as people and tools run it."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from make_sql_docs import EXAMPLE
+
+from queries.cli import cli
+
+ROOT = Path(__file__).parent.parent
+DB = ("--db", str(EXAMPLE))
+
+
+def run(*arguments, cwd=ROOT, **options):
+    """Run the command in a process of its own."""
+    command = [sys.executable, "-m", "queries.cli", *arguments]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return subprocess.run(
+        command, check=False, capture_output=True, text=True, cwd=cwd, env=environment, **options
+    )
+
+
+def answer(*arguments):
+    """Run the command and return its output; it has to succeed in silence."""
+    result = run(*arguments, *DB)
+    assert (result.returncode, result.stderr) == (0, "")
+    return result.stdout
+
+
+def refusal(*arguments, status=1):
+    """Run the command and return the one line in which it refuses."""
+    result = run(*arguments)
+    assert (result.returncode, result.stdout) == (status, "")
+    assert result.stderr.startswith("Error: ")
+    assert result.stderr.count("\n") == 1
+    return result.stderr
+
+
+def test_list_as_csv_has_plain_integers():
+    """One line per profile, numbers without separators."""
+    rows = list(csv.DictReader(io.StringIO(answer("list", "--format", "csv"))))
+    assert len(rows) == 6
+    vgg = next(row for row in rows if row["model"] == "vgg11")
+    assert int(vgg["param_bytes"]) == 132_863_336 * 4  # its published parameter count
+
+
+def test_list_takes_a_pattern():
+    """Only models that match are listed."""
+    rows = json.loads(answer("list", "resnet*", "--format", "json"))
+    assert {row["model"] for row in rows} == {"resnet18"}
+
+
+def test_table_in_a_pipe_has_no_decoration():
+    """No frame, no colour, no cut: plain columns under their names."""
+    lines = answer("totals", "vgg11", "--by", "operator").splitlines()
+    assert lines[0].split()[:2] == ["operator", "phase"]
+    assert all(line.isascii() and "\x1b" not in line for line in lines)
+    assert len({len(line.split()) for line in lines}) == 1
+
+
+def test_table_on_a_terminal_groups_digits():
+    """People see 531,453,344 rather than 531453344."""
+    parent, child = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "queries.cli", "list", "vgg11", *DB],
+        stdout=child, cwd=ROOT, env={**os.environ, "COLUMNS": "250", "TERM": "xterm"},
+    )  # fmt: skip
+    os.close(child)
+    seen = b""
+    while True:
+        try:
+            part = os.read(parent, 65536)
+        except OSError:  # the other end is closed
+            break
+        if not part:
+            break
+        seen += part
+    os.close(parent)
+    assert process.wait() == 0
+    assert b"531,453,344" in seen
+
+
+def test_markdown_escapes_bars():
+    """A bar within a cell does not end it."""
+    out = answer("sql", "SELECT 'a|b' AS name, 1 AS n", "--format", "md")
+    assert out == "| name | n |\n| --- | ---: |\n| a\\|b | 1 |\n"
+
+
+@pytest.mark.parametrize("form", ["csv", "json", "md", "table"])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("show", "vgg11"),
+        ("critical-path", "googlenet", "--weight", "macs"),
+        ("critical-path", "googlenet", "--phase", "backward", "--weight", "bytes"),
+        ("critical-path", "vgg11", "--phase", "step", "--weight", "time", "--device", "H100"),
+        ("critical-path", "vgg11", "--level", "ops", "--all"),
+        ("liveness", "resnet18@b8"),
+        ("liveness", "vgg11", "--by", "class"),
+        ("liveness", "vgg11", "--by", "outliving"),
+        ("liveness", "vgg11", "--by", "step"),
+        ("totals", "vgg11", "--depth", "1"),
+        ("totals", "vgg11", "--by", "phase"),
+        ("compare", "1", "2", "--changed"),
+        ("fits", "vgg11", "--optimizer", "adam"),
+        ("fits", "2", "--batches"),
+    ],
+    ids=" ".join,
+)
+def test_questions_are_answered_in_every_format(in_process, arguments, form):
+    """Every subcommand has an answer in every format."""
+    out = in_process(*arguments, *DB, "--format", form)
+    if form == "json":
+        assert json.loads(out)
+    elif form == "csv":
+        assert len({len(row) for row in csv.reader(io.StringIO(out))}) == 1
+    assert out.count("\n") > 1
+
+
+@pytest.fixture
+def in_process(capsys):
+    """Run the command without the cost of a process."""
+
+    def call(*arguments):
+        cli.main([*arguments], standalone_mode=False)
+        return capsys.readouterr().out
+
+    return call
+
+
+def test_critical_path_of_a_chain_is_all_its_work(in_process):
+    """vgg11 has no branches: length and total are equal."""
+    found = json.loads(in_process("critical-path", "vgg11", *DB, "--format", "json"))
+    summary = found["summary"]
+    assert summary["length"] == summary["total"]
+    assert sum(row["fwd_flops"] for row in found["rows"]) == summary["length"]
+
+
+def test_top_cuts_rows_and_keeps_the_summary(in_process):
+    """The first two of what is alive, under the peak of all."""
+    found = json.loads(in_process("liveness", "vgg11", *DB, "--top", "2", "--format", "json"))
+    assert len(found["rows"]) == 2
+    assert found["summary"]["peak_bytes"] > sum(row["size_bytes"] for row in found["rows"])
+
+
+def test_sql_reads_standard_input():
+    """Without an argument the query comes through the pipe."""
+    result = run("sql", "--format", "csv", *DB, input="SELECT COUNT(*) AS n FROM profiles")
+    assert (result.returncode, result.stdout) == (0, "n\n6\n")
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "DELETE FROM profiles",
+        "DROP TABLE ops",
+        "CREATE TABLE t (x)",
+        "INSERT INTO devices VALUES (1)",
+    ],
+)
+def test_sql_changes_nothing(statement):
+    """A statement that writes is refused, and the file is what it was."""
+    before = EXAMPLE.read_bytes()
+    refusal("sql", statement, *DB)
+    assert EXAMPLE.read_bytes() == before
+
+
+def test_wrong_sql_is_one_line():
+    """The database's own words, without a traceback."""
+    assert "no such table" in refusal("sql", "SELECT * FROM absent", *DB)
+
+
+def test_wrong_names_are_refused_with_the_way_out(tmp_path):
+    """Profiles, weights, devices, exports, databases and files that are not there."""
+    assert "did you mean" in refusal("show", "vgg1", *DB)
+    assert "ambiguous" in refusal("show", "resnet18", *DB)
+    assert "weights here" in refusal("critical-path", "vgg11", "--weight", "flosp", *DB)
+    assert "--device" in refusal("critical-path", "vgg11", "--weight", "time", *DB)
+    assert "A100" in refusal("fits", "vgg11", "--device", "Abacus", *DB)
+    assert "minimalloc" in refusal("export", "vgg11", "--to", "onnx", "-o", "x", *DB)
+    assert "none.db" in refusal("list", "--db", str(tmp_path / "none.db"))
+    target = str(tmp_path / "no" / "folder.csv")
+    assert "folder.csv" in refusal("export", "vgg11", "--to", "minimalloc", "-o", target, *DB)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_wrong_usage_has_status_2():
+    """An option that does not exist is wrong usage."""
+    assert "--colour" in refusal("list", "--colour", status=2)
+
+
+def test_closed_pipe_is_silent():
+    """``| head -1`` leaves no traceback."""
+    command = (
+        f"{sys.executable} -m queries.cli liveness googlenet --by step --db {EXAMPLE} | head -1"
+    )
+    result = subprocess.run(
+        ["bash", "-c", command], check=True, capture_output=True, text=True, cwd=ROOT
+    )
+    assert result.stderr == ""
+    assert result.stdout.startswith("peak_bytes")
+
+
+def test_export_writes_the_whole_file(tmp_path):
+    """The file is there with its bytes, and what was there before is replaced."""
+    target = tmp_path / "buffers.csv"
+    target.write_text("old")
+    result = run("export", "vgg11", "--to", "minimalloc", "-o", str(target), *DB)
+    assert result.returncode == 0
+    assert target.read_text().startswith("id,lower,upper,size\n")
+    assert [p.name for p in tmp_path.iterdir()] == ["buffers.csv"]
+
+
+@pytest.mark.parametrize("form", ["png", "pdf", "svg"])
+@pytest.mark.parametrize("command", ["liveness", "critical-path"])
+def test_plot_draws_a_file(in_process, tmp_path, command, form):
+    """Figures are written in the format that the name asks for."""
+    pytest.importorskip("matplotlib")
+    target = tmp_path / f"figure.{form}"
+    in_process(command, "googlenet", *DB, "--plot", str(target))
+    magic = {"png": b"\x89PNG", "pdf": b"%PDF", "svg": b"<?xml"}[form]
+    assert target.read_bytes().startswith(magic)
+
+
+def test_plot_of_an_unknown_kind_is_refused(tmp_path):
+    """Matplotlib's own words, in one line."""
+    pytest.importorskip("matplotlib")
+    assert "docx" in refusal("liveness", "vgg11", "--plot", str(tmp_path / "figure.docx"), *DB)
+
+
+def test_list_loads_no_graph_or_plotting_library():
+    """What makes commands slow to start stays out: networkx, torch, pandas, plotting."""
+    code = (
+        "import sys; from queries.cli import cli;"
+        f"cli.main(['list', '--db', r'{EXAMPLE}'], standalone_mode=False);"
+        "slow = {'networkx', 'torch', 'pandas', 'numpy', 'plotly', 'matplotlib', 'alembic'};"
+        "sys.exit(', '.join(slow & set(sys.modules)) or None)"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code], check=False, capture_output=True, text=True, cwd=ROOT
+    )
+    assert (result.returncode, result.stderr) == (0, "")
+
+
+def test_every_command_has_help_with_an_example():
+    """Each subcommand says what it does and shows how, and the page describes it."""
+    page = (ROOT / "docs" / "queries.md").read_text("utf-8")
+    for command in cli.commands.values():
+        assert "Example" in (command.help or ""), command.name
+        assert f"`{command.name}" in page
