@@ -14,7 +14,7 @@ class MemoryOfCalls:
     """``stats``: rows of ``MemStat``; ``outputs``: storages reachable from each call's output."""
 
     stats: list[tuple[int, ...]]
-    outputs: dict[int, frozenset[int]]
+    outputs: dict[int, list[int]]
 
 
 def memory_of_calls(run: Run) -> MemoryOfCalls:
@@ -36,7 +36,7 @@ def memory_of_calls(run: Run) -> MemoryOfCalls:
     tmp = [0] * count
     out = [0] * count
     transient = [0] * count
-    outputs: dict[int, frozenset[int]] = {}
+    outputs: dict[int, list[int]] = {}
     for span in calls.spans:
         node_id = span.node_id
         tmp[node_id] = span.fwd_tmp_bytes

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils import _pytree as pytree
 
 if TYPE_CHECKING:
-    from exporter.capture.state import Recording
+    from collections.abc import Callable
 
+_DEEPEST = 16  # a structure that holds itself ends here
+_NAMED = (torch.dtype, torch.device, torch.memory_format, torch.layout, slice, complex)
 _PLAIN = (int, float, bool, str, type(None))
 
 
@@ -19,19 +22,24 @@ def tensors_in(value: Any) -> list[torch.Tensor]:
 
     Looks into lists, tuples, dicts, dataclasses, named tuples and registered pytree nodes.
     """
+    if isinstance(value, torch.Tensor):
+        return [value]
     found: list[torch.Tensor] = []
     _collect(value, found, 0)
     return found
 
 
 def _collect(value: Any, found: list[torch.Tensor], depth: int) -> None:
-    if isinstance(value, torch.Tensor):
-        found.append(value)
-    elif isinstance(value, _PLAIN) or depth > 16:
-        return
-    elif isinstance(value, (list, tuple)):
+    if isinstance(value, (list, tuple)):
         for member in value:
-            _collect(member, found, depth + 1)
+            if isinstance(member, torch.Tensor):
+                found.append(member)
+            elif not isinstance(member, _PLAIN):
+                _collect(member, found, depth + 1)
+    elif isinstance(value, torch.Tensor):
+        found.append(value)
+    elif isinstance(value, _PLAIN) or depth > _DEEPEST:
+        return
     elif isinstance(value, dict):
         for member in value.values():
             _collect(member, found, depth + 1)
@@ -43,22 +51,44 @@ def _collect(value: Any, found: list[torch.Tensor], depth: int) -> None:
             _collect(member, found, depth + 1)
 
 
-def call_arguments(recording: Recording, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
-    """Return a call's arguments as JSON: tensors as ``{"tensor": id}``, named ones last."""
-    if len(args) == 1 and not kwargs and isinstance(args[0], torch.Tensor):
-        return f'[{{"tensor": {recording.known(args[0]).tensor_id}}}]'
+def arguments_text(
+    args: tuple[Any, ...], kwargs: dict[str, Any], tensor_text: Callable[[torch.Tensor], str]
+) -> str:
+    """Return arguments as a JSON list, named ones in an object at its end."""
+    texts = [_text(value, tensor_text, 0) for value in args]
+    if kwargs:
+        texts.append(_text(kwargs, tensor_text, 0))
+    return f"[{', '.join(texts)}]"
 
-    def plain(value: Any) -> Any:
-        if isinstance(value, torch.Tensor):
-            return {"tensor": recording.known(value).tensor_id}
-        if hasattr(value, "__dataclass_fields__"):
-            return {name: getattr(value, name, None) for name in value.__dataclass_fields__}
-        if isinstance(value, (torch.dtype, torch.device, torch.memory_format, slice)):
-            return str(value).removeprefix("torch.")
-        return f"<{type(value).__name__}>"  # an object's own text may hold an address
 
-    values: list[Any] = [*args, kwargs] if kwargs else [*args]
-    try:
-        return json.dumps(values, default=plain)
-    except (TypeError, ValueError):  # keys that are no text, or a structure that holds itself
-        return json.dumps([plain(v) if not isinstance(v, _PLAIN) else v for v in args])
+def _text(value: Any, tensor_text: Callable[[torch.Tensor], str], depth: int) -> str:
+    """Return one value as JSON; what is no data appears by the name of its class."""
+    if isinstance(value, torch.Tensor):
+        return tensor_text(value)
+    if value is None:
+        return "null"
+    cls = type(value)
+    if cls is int:
+        return str(value)
+    if cls is bool:
+        return "true" if value else "false"
+    if cls is float:
+        return json.dumps(value) if isfinite(value) else f'"{value}"'  # JSON has no infinity
+    if cls is str:
+        return json.dumps(value)
+    if depth > _DEEPEST:
+        return '"..."'
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join([_text(member, tensor_text, depth + 1) for member in value])}]"
+    if isinstance(value, dict):
+        members = [
+            f"{json.dumps(str(name))}: {_text(member, tensor_text, depth + 1)}"
+            for name, member in value.items()
+        ]
+        return f"{{{', '.join(members)}}}"
+    if hasattr(value, "__dataclass_fields__"):
+        fields = {name: getattr(value, name, None) for name in value.__dataclass_fields__}
+        return _text(fields, tensor_text, depth + 1)
+    if isinstance(value, _NAMED):
+        return json.dumps(str(value).removeprefix("torch."))
+    return json.dumps(f"<{cls.__name__}>")  # an object's own text may hold an address

@@ -19,7 +19,7 @@ from torch.nn.modules.module import (
 from torch.overrides import TorchFunctionMode
 
 from exporter.capture import factories
-from exporter.capture.arguments import call_arguments, tensors_in
+from exporter.capture.arguments import arguments_text, tensors_in
 from exporter.capture.recompute import Recomputation
 
 if TYPE_CHECKING:
@@ -42,7 +42,20 @@ _OPERATORS = frozenset(
     "radd rsub rmul rdiv rpow rmatmul getitem setitem invert".split()
 )
 
+
 _transform_level = torch._C._functorch.maybe_current_level
+_FUNCTIONS: dict[Any, tuple[str, str]] = {}
+
+
+def _name_function(func: Any) -> tuple[str, str]:
+    """Return a function's name and kind of node; kind "" for access to a tensor's attribute."""
+    name = getattr(func, "__name__", type(func).__name__)
+    if name in {"__get__", "__set__"}:
+        return name, ""  # not remembered: Python makes these objects anew at every access
+    name = name.strip("_")
+    is_method = name not in _OPERATORS and getattr(torch.Tensor, name, None) is func
+    named = _FUNCTIONS[func] = name, "call_method" if is_method else "call_function"
+    return named
 
 
 def is_leaf(module: nn.Module) -> bool:
@@ -61,7 +74,7 @@ class Span:
     live_begin_bytes: int
     fwd_tmp_bytes: int
     fwd_out_bytes: int
-    outputs: frozenset[int]  # storages reachable from its result
+    outputs: list[int]  # storages reachable from its result
 
 
 class _Open:
@@ -146,18 +159,13 @@ class CallTracker(TorchFunctionMode):
                 return args[0]
         if _transform_level() is not None:  # inside vmap, tensors stand for slices of others
             return func(*args, **kwargs)
-        name = getattr(func, "__name__", type(func).__name__)
-        if name == "__get__" or name == "__set__":
+        named = _FUNCTIONS.get(func) or _name_function(func)
+        name, kind = named
+        if not kind:
             return self._access(name, func, args, kwargs)
         outer, previous = self._open, recording.node
-        name = name.strip("_")
-        is_method = name not in _OPERATORS and getattr(torch.Tensor, name, None) is func
         self._open = opened = _Open(
-            "call_method" if is_method else "call_function",
-            name,
-            name,
-            self._stack[-1][0] if self._stack else 0,
-            recording,
+            kind, name, name, self._stack[-1][0] if self._stack else 0, recording
         )
         recording.node = -1
         try:
@@ -274,7 +282,7 @@ class CallTracker(TorchFunctionMode):
         module_id = self._stack[-1][0] if self._stack else 0
         node_id = self._add_node(name, "call_function", operator, module_id)
         op_id = recording.op_count
-        self.spans.append(Span(node_id, op_id, op_id + 1, recording.live_bytes, 0, 0, frozenset()))
+        self.spans.append(Span(node_id, op_id, op_id + 1, recording.live_bytes, 0, 0, []))
         return node_id
 
     def add_input(self, name: str, known: Known) -> None:
@@ -289,7 +297,7 @@ class CallTracker(TorchFunctionMode):
         """Add the node that gathers the model's outputs."""
         node_id = self._add_node("output", "output", "output", 0)
         self._link(node_id, tensors_in(result), "data")
-        self.nodes[node_id][5] = call_arguments(self.recording, (result,), {})
+        self.nodes[node_id][5] = arguments_text((result,), {}, self._tensor_text)
 
     def recomputed(self, operator: str) -> tuple[int, int]:
         """Return the call and the forward operator that a recomputed operator repeats."""
@@ -303,14 +311,15 @@ class CallTracker(TorchFunctionMode):
 
     def _add_node(self, name: str, kind: str, target: str, module_id: int) -> int:
         node_id = len(self.nodes)
-        seen = self._names.get(name)
+        names = self._names
         unique = name
-        while unique in self._names:
-            seen = (seen or 0) + 1
-            unique = f"{name}_{seen}"
-        self._names[unique] = 0
-        if unique != name and seen is not None:
-            self._names[name] = seen
+        if name in names:  # "add", "add_1", "add_2", ... skipping names that are paths
+            count = names[name]
+            while unique in names:
+                count += 1
+                unique = f"{name}_{count}"
+            names[name] = count
+        names[unique] = 0
         self.nodes.append([node_id, unique, kind, target, module_id, "[]", "[]", "", 0])
         return node_id
 
@@ -326,33 +335,43 @@ class CallTracker(TorchFunctionMode):
             for i in range(recording.sequence, number):  # nodes made after the last operator
                 recording.sequence_ops[i] = op_end - 1
             recording.sequence = number
-        only_views = all(row[11] for row in recording.ops[opened.op_begin : op_end])
+        edge_kind = "alias"
+        for row in recording.ops[opened.op_begin : op_end]:
+            if not row[11]:  # is_view
+                edge_kind = "data"
+                break
         inputs = tensors_in(args)
         if kwargs:
             inputs += tensors_in(kwargs)
         node = self.nodes[node_id]
-        node[5] = call_arguments(recording, args, kwargs)
-        self._link(node_id, inputs, "alias" if only_views else "data")
+        node[5] = arguments_text(args, kwargs, self._tensor_text)
+        self._link(node_id, inputs, edge_kind)
         if recording.written:
             self._order_writes(node_id)
-        outputs = tensors_in(result)
-        homes = set()
-        for i, tensor in enumerate(outputs):
+        homes = []
+        first = True
+        for tensor in tensors_in(result):
             known = recording.known(tensor)
-            if i == 0:
+            if first:
+                first = False
                 node[6], node[7] = known.spec.shape_json, known.spec.dtype_name
             known.node = node_id
-            homes.add(known.storage.storage_id)
+            homes.append(known.storage.storage_id)
         tmp = out = 0
-        for storage in recording.storages[opened.storage_begin :]:
-            if storage.death < 0 and storage.birth >= 0 and not storage.host:
-                if storage.storage_id in homes:
+        storages = recording.storages
+        for i in range(opened.storage_begin, len(storages)):
+            storage = storages[i]
+            if storage.death < 0 <= storage.birth and not storage.host:
+                if i in homes:
                     out += storage.size_bytes
                 else:
                     tmp += storage.size_bytes
         self.spans.append(
-            Span(node_id, opened.op_begin, op_end, opened.live_begin, tmp, out, frozenset(homes))
+            Span(node_id, opened.op_begin, op_end, opened.live_begin, tmp, out, homes)
         )
+
+    def _tensor_text(self, tensor: torch.Tensor) -> str:
+        return f'{{"tensor": {self.recording.known(tensor).tensor_id}}}'
 
     def _link(self, node_id: int, inputs: list[torch.Tensor], kind: str) -> None:
         """Add the edges of a call's operands, from who returned or last wrote them."""
