@@ -55,8 +55,10 @@ def write_table(table: Table, form: str, out: TextIO | None = None) -> None:
         out.write(json.dumps(whole, indent=2, default=str) + "\n")
     elif form == "md":
         out.write(_markdown(table))
+    elif out.isatty():
+        _framed(table, out)
     else:
-        _rich(table, out)
+        _plain(table, out)
 
 
 def _markdown(table: Table) -> str:
@@ -68,39 +70,44 @@ def _markdown(table: Table) -> str:
     return line(table.columns) + line(rule) + "".join(map(line, table.rows))
 
 
-def _rich(table: Table, out: TextIO) -> None:
-    from rich import box  # noqa: PLC0415 - loaded only for tables
+def _plain(table: Table, out: TextIO) -> None:
+    """Write aligned columns: a pipe has no width, so nothing is cut or wrapped."""
+    out.writelines(
+        f"{name}: {_cell(value, grouped=False)}\n" for name, value in table.summary.items()
+    )
+    if table.summary:
+        out.write("\n")
+    lines = [[str(name) for name in table.columns]]
+    lines += [[" ".join(_cell(v, grouped=False).split("\n")) for v in row] for row in table.rows]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    numeric = [_is_numeric(table, i) for i in range(len(table.columns))]
+    for line in lines:
+        cells = (
+            cell.rjust(width) if right else cell.ljust(width)
+            for cell, width, right in zip(line, widths, numeric, strict=True)
+        )
+        out.write("  ".join(cells).rstrip() + "\n")
+
+
+def _framed(table: Table, out: TextIO) -> None:
+    from rich import box  # noqa: PLC0415 - loaded only for a terminal
     from rich.console import Console  # noqa: PLC0415
     from rich.table import Table as RichTable  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
 
-    fancy = out.isatty()
-    # a pipe has no width: nothing may be cut or wrapped
-    console = Console(file=out) if fancy else Console(file=out, width=10**6, color_system=None)
+    console = Console(file=out)
     for name, value in table.summary.items():
-        console.print(Text(f"{name}: {_cell(value, grouped=fancy)}"), soft_wrap=True)
-    if table.summary:
-        console.print()
-    view = RichTable(
-        box=box.SIMPLE_HEAD if fancy else None, pad_edge=fancy, header_style="bold" if fancy else ""
-    )
+        console.print(Text(f"{name}: {_cell(value, grouped=True)}"))
+    view = RichTable(box=box.SIMPLE_HEAD, header_style="bold")
     for i, name in enumerate(table.columns):
         numeric = _is_numeric(table, i)
         view.add_column(
-            name,
-            justify="right" if numeric else "left",
-            overflow="fold",
-            no_wrap=numeric or not fancy,
+            name, justify="right" if numeric else "left", overflow="fold", no_wrap=numeric
         )
     for row in table.rows:
         # Text, not str: a name such as [bold] is no markup
-        view.add_row(*(Text(_cell(value, grouped=fancy)) for value in row))
-    if fancy:
-        console.print(view)
-        return
-    with console.capture() as captured:
-        console.print(view)
-    out.write("".join(f"{line.rstrip()}\n" for line in captured.get().splitlines()))
+        view.add_row(*(Text(_cell(value, grouped=True)) for value in row))
+    console.print(view)
 
 
 def _cell(value: Any, *, grouped: bool) -> str:
