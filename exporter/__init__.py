@@ -16,7 +16,7 @@ __all__ = ["profile_model"]
 def __getattr__(name: str) -> Any:
     """Return ``profile_model``, importing torch only now."""
     if name == "profile_model":
-        from exporter.profiling import profile_model
+        from exporter.profiling import profile_model  # noqa: PLC0415  # imports torch
 
         return profile_model
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -27,6 +27,10 @@ from store.records import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    import torch
+
     from exporter.capture.run import Run
     from exporter.capture.state import Storage as Life
 
@@ -123,7 +127,7 @@ def assemble(run: Run, info: ProfileInfo, *, seconds: float) -> Profile:
 
 
 def structural_hash(run: Run) -> str:
-    """Return a digest that is equal for equal operators, arguments and geometries in equal order."""
+    """Return a digest, equal for equal operators, arguments and geometries in equal order."""
     digest = hashlib.sha256()
     recording = run.recording
     digest.update("\n".join([f"{row[2]} {row[3]} {row[5]}" for row in recording.ops]).encode())
@@ -157,7 +161,7 @@ def _categories(run: Run) -> list[str]:
         if not category:
             birth = storage.birth
             phase = phases[birth] if birth < len(phases) else "forward"
-            if phase == "forward" or phase == "recompute":
+            if phase in {"forward", "recompute"}:
                 outlives = storage.death < 0 or (
                     storage.death < len(ops) and ops[storage.death][1] != ops[birth][1]
                 )
@@ -281,17 +285,9 @@ def _modules(run: Run) -> list[tuple[Any, ...]]:
     seen: set[int] = set()
     ids = {path: i for i, path in enumerate(calls.paths)}
     for module_id, (path, module) in enumerate(zip(calls.paths, calls.modules, strict=True)):
-        counts = [0, 0, 0]
-        for place, members in enumerate((module._parameters, module._buffers)):
-            for tensor in members.values():
-                if tensor is None or id(tensor) in seen:
-                    continue
-                seen.add(id(tensor))
-                if place == 0:
-                    counts[0] += tensor.numel()
-                    counts[1] += tensor.untyped_storage().nbytes()
-                else:
-                    counts[2] += tensor.untyped_storage().nbytes()
+        own = [_unseen(module.parameters(recurse=False), seen)]
+        own.append(_unseen(module.buffers(recurse=False), seen))
+        sizes = [sum(t.untyped_storage().nbytes() for t in tensors) for tensors in own]
         parent = path.rpartition(".")[0]
         rows.append(
             (
@@ -303,10 +299,18 @@ def _modules(run: Run) -> list[tuple[Any, ...]]:
                 calls.call_counts[module_id],
                 calls.pre_orders[module_id],
                 calls.post_orders[module_id],
-                *counts,
+                sum(t.numel() for t in own[0]),
+                *sizes,
             )
         )
     return rows
+
+
+def _unseen(tensors: Iterable[torch.Tensor], seen: set[int]) -> list[torch.Tensor]:
+    """Return the tensors that no module before has counted, and note them."""
+    found = [tensor for tensor in tensors if id(tensor) not in seen]
+    seen.update(map(id, found))
+    return found
 
 
 def _saved(run: Run, memory: MemoryOfCalls) -> list[tuple[Any, ...]]:

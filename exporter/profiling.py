@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import inspect
-import os
 import time
 import traceback
-from collections.abc import Iterable
 from dataclasses import replace
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -31,6 +30,8 @@ from exporter.targets.rules import device_rules
 from store.records import TARGETS, Profile, ProfileInfo
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from exporter.zoo.base import Built
 
 META = torch.device("meta")
@@ -121,6 +122,7 @@ def profile_built(built: Built, settings: Settings) -> Profile:
     Raises:
         TraceError: if the model fails; the text names model, operator and module.
     """
+    settings = replace(settings, batch_size=built.batch_size or settings.batch_size)
     info = _info(
         settings,
         zoo=built.zoo,
@@ -130,7 +132,7 @@ def profile_built(built: Built, settings: Settings) -> Profile:
         config=built.config,
         input_spec=built.input_spec,
         built_on=built.built_on,
-        dtype=settings.dtype,
+        dtype=built.dtype or settings.dtype,
     )
     return _profile(
         built.model,
@@ -259,7 +261,7 @@ def _explain(error: Exception, model: nn.Module) -> str:
             module_path = paths[id(owner)]
             code = frame.f_code
             if "torch/nn/modules/module.py" not in code.co_filename:
-                place = f"{os.path.basename(code.co_filename)}:{line}"
+                place = f"{Path(code.co_filename).name}:{line}"
     text = " ".join(str(error).split()) or type(error).__name__
     operator = getattr(error, "operator", "")
     parts = [text]

@@ -1,0 +1,1 @@
+"""The one pass over a model: calls, operators and storages, observed at once."""

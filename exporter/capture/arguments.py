@@ -29,7 +29,9 @@ def tensors_in(value: Any) -> list[torch.Tensor]:
     return found
 
 
-def _collect(value: Any, found: list[torch.Tensor], depth: int) -> None:
+def _collect(  # noqa: C901  # a table of types
+    value: Any, found: list[torch.Tensor], depth: int
+) -> None:
     if isinstance(value, (list, tuple)):
         for member in value:
             if isinstance(member, torch.Tensor):
@@ -61,7 +63,9 @@ def arguments_text(
     return f"[{', '.join(texts)}]"
 
 
-def _text(value: Any, tensor_text: Callable[[torch.Tensor], str], depth: int) -> str:
+def _text(  # noqa: C901, PLR0911  # a table of types
+    value: Any, tensor_text: Callable[[torch.Tensor], str], depth: int
+) -> str:
     """Return one value as JSON; what is no data appears by the name of its class."""
     if isinstance(value, torch.Tensor):
         return tensor_text(value)

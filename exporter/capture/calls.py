@@ -37,9 +37,44 @@ _CONTAINERS = (
 )
 # Methods behind Python's operators: a person writes `a + b` and sees a function.
 _OPERATORS = frozenset(
-    "add sub mul div true_divide floor_divide remainder pow matmul neg abs eq ne lt le gt ge "
-    "bitwise_and bitwise_or bitwise_xor bitwise_not iadd isub imul idiv itruediv ipow "
-    "radd rsub rmul rdiv rpow rmatmul getitem setitem invert".split()
+    {
+        "add",
+        "sub",
+        "mul",
+        "div",
+        "true_divide",
+        "floor_divide",
+        "remainder",
+        "pow",
+        "matmul",
+        "neg",
+        "abs",
+        "eq",
+        "ne",
+        "lt",
+        "le",
+        "gt",
+        "ge",
+        "bitwise_and",
+        "bitwise_or",
+        "bitwise_xor",
+        "bitwise_not",
+        "iadd",
+        "isub",
+        "imul",
+        "idiv",
+        "itruediv",
+        "ipow",
+        "radd",
+        "rsub",
+        "rmul",
+        "rdiv",
+        "rpow",
+        "rmatmul",
+        "getitem",
+        "setitem",
+        "invert",
+    }
 )
 
 
@@ -197,7 +232,7 @@ class CallTracker(TorchFunctionMode):
 
     # --- modules --------------------------------------------------------------------------------
 
-    def _before(self, module: nn.Module, args: Any) -> None:
+    def _before(self, module: nn.Module, _: Any) -> None:
         if self._depth:
             self._depth += 1
             return
@@ -348,27 +383,30 @@ class CallTracker(TorchFunctionMode):
         self._link(node_id, inputs, edge_kind)
         if recording.written:
             self._order_writes(node_id)
-        homes = []
-        first = True
+        homes: list[int] = []
         for tensor in tensors_in(result):
             known = recording.known(tensor)
-            if first:
-                first = False
+            if not homes:
                 node[6], node[7] = known.spec.shape_json, known.spec.dtype_name
             known.node = node_id
             homes.append(known.storage.storage_id)
+        tmp, out = self._left_alive(opened.storage_begin, homes)
+        self.spans.append(
+            Span(node_id, opened.op_begin, op_end, opened.live_begin, tmp, out, homes)
+        )
+
+    def _left_alive(self, begin: int, homes: list[int]) -> tuple[int, int]:
+        """Return the bytes that a call leaves alive: beside its output, and in it."""
         tmp = out = 0
-        storages = recording.storages
-        for i in range(opened.storage_begin, len(storages)):
+        storages = self.recording.storages
+        for i in range(begin, len(storages)):
             storage = storages[i]
             if storage.death < 0 <= storage.birth and not storage.host:
                 if i in homes:
                     out += storage.size_bytes
                 else:
                     tmp += storage.size_bytes
-        self.spans.append(
-            Span(node_id, opened.op_begin, op_end, opened.live_begin, tmp, out, homes)
-        )
+        return tmp, out
 
     def _tensor_text(self, tensor: torch.Tensor) -> str:
         return f'{{"tensor": {self.recording.known(tensor).tensor_id}}}'
@@ -391,7 +429,7 @@ class CallTracker(TorchFunctionMode):
     def _order_writes(self, node_id: int) -> None:
         """A write waits for the calls that read the storage before it."""
         for storage in self.recording.written:
-            if storage.node == node_id or storage.last_writer == node_id:
+            if node_id in (storage.node, storage.last_writer):  # a set is slower
                 continue
             for reader in dict.fromkeys(storage.readers or ()):
                 if reader != node_id:

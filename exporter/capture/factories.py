@@ -6,13 +6,14 @@ known beside it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils._device import _device_constructors
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from exporter.capture.state import Recording
 
 _Call = tuple[Any, tuple[Any, ...], dict[str, Any]]
@@ -56,7 +57,8 @@ def _read(recording: Recording, func: Any, args: tuple[Any, ...], kwargs: dict[s
     if tensor.device.type == "meta":
         value = recording.value_of(tensor)
         if value is not None:
-            return func, (value, *args[1:]), kwargs
+            # An array shares its tensor's memory and may be written.
+            return func, (value.clone(), *args[1:]), kwargs
     return func, args, kwargs
 
 

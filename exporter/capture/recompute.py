@@ -91,7 +91,7 @@ class Recomputation:
 
     def _anchor(self) -> int:
         """Return the call whose derivative asked for this recomputation."""
-        node = torch._C._current_autograd_node()
+        node: Any = torch._C._current_autograd_node()  # None outside backward
         if node is None:
             return len(self._recording.ops)
         op = self._recording.sequence_ops.get(node._sequence_nr(), -1)

@@ -198,7 +198,7 @@ class Recording:
         untyped = tensor.untyped_storage()
         life = getattr(untyped, "_ep", None)
         if life is not None and life.storage.recording is self:
-            storage = life.storage
+            storage: Storage = life.storage
             known = storage.by_spec.get(spec.spec_id)
             if known is None:  # a view that no operator made, such as a reinterpreting accessor
                 known = self.new_tensor(spec, storage, storage.birth, 0, self.role)
