@@ -176,7 +176,11 @@ class Recording:
         """Return the interned geometry of a strided tensor."""
         host = tensor.device.type == "cpu" and not self.concrete
         return self.specs.intern(
-            tensor.shape, tensor.stride(), tensor.storage_offset(), tensor.dtype, host
+            tensor.shape,
+            tensor.stride(),
+            tensor.storage_offset(),
+            tensor.dtype,
+            host,  # type: ignore[arg-type]  # no symbolic sizes here
         )
 
     def known(self, tensor: torch.Tensor) -> Known:
