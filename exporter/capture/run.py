@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import importlib
 import random
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
@@ -22,9 +23,9 @@ from exporter.capture.specs import SpecTable
 from exporter.capture.state import Known, Recording
 from exporter.targets.autocast import end_autocast
 
-# One per target, as its rules decide what kernels return; shared by all models of a process, as
-# architectures repeat each other's layers.
-_MEMOS: dict[str, Memo] = {}
+# One per target and default dtype, as these decide what kernels return; shared by all models of a
+# process, as architectures repeat each other's layers.
+_MEMOS: dict[tuple[str, torch.dtype], Memo] = {}
 
 OptimizerFactory = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
 
@@ -98,7 +99,10 @@ def record_run(
         assume: what is assumed of values that nobody knows, a policy of ``capture.oracle``;
             "": nothing, and asking for them fails.
     """
-    memo = _MEMOS.setdefault(target, Memo(SpecTable()))
+    # Kernels written in Python import it at their first call; what fails inside that import keeps
+    # the frames that it interrupts, and with them operands, alive.
+    importlib.import_module("torch._dynamo")
+    memo = _MEMOS.setdefault((target, torch.get_default_dtype()), Memo(SpecTable()))
     memo.trim()
     recording = Recording(memo.specs, device, target=target)
     calls = CallTracker(recording, model)
