@@ -12,6 +12,7 @@ output of layers with random weights.
 from __future__ import annotations
 
 import math
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,7 @@ from exporter.errors import UnknownValueError
 
 if TYPE_CHECKING:
     import weakref
+    from collections.abc import Iterator
 
     from exporter.capture.specs import Spec
 
@@ -124,13 +126,13 @@ class HostCall:
     __slots__ = ("args", "func", "kwargs", "outputs", "reads", "seed", "written")
 
     def __init__(
-        self, func: Any, args: Any, kwargs: dict[str, Any], reads: list[Read], seed: int
+        self, func: Any, args: Any, kwargs: dict[str, Any], reads: list[Read], seed: int | None
     ) -> None:
         self.func = func
         self.args = args
         self.kwargs = kwargs
         self.reads = reads
-        self.seed = seed  # of a random operator
+        self.seed = seed  # None: the operator is not random
         # (position among the flat outputs, geometry, contents)
         self.outputs: list[tuple[int, Spec, weakref.ref[Contents]]] = []
         self.written: list[tuple[Contents, weakref.ref[Contents]]] = []  # before, after
@@ -150,8 +152,7 @@ class HostCall:
         if kwargs.get("device") is not None:
             kwargs["device"] = CPU
         try:
-            with torch.random.fork_rng(devices=[]), torch.no_grad():
-                torch.manual_seed(self.seed)
+            with torch.no_grad(), _seeded(self.seed):
                 result = self.func(*args, **kwargs)
         except NotImplementedError as error:
             raise UnknownValueError(f"{self.func} has no CPU kernel to work out values") from error
@@ -166,6 +167,22 @@ class HostCall:
             if after is not None and after.call is self:
                 after.flat = writable[id(before)]
                 after.call = None
+
+
+@contextmanager
+def _seeded(seed: int | None) -> Iterator[None]:
+    """Return a context in which the global generator starts from a seed; it is then put back."""
+    if seed is None:
+        yield
+        return
+    # Not ``torch.manual_seed``, which formats a traceback for CUDA.
+    generator = torch.default_generator
+    state = generator.get_state()
+    try:
+        generator.manual_seed(seed)
+        yield
+    finally:
+        generator.set_state(state)
 
 
 def _in_a_row(tensor: Tensor, spec: Spec, elements: int) -> Tensor:

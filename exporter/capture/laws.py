@@ -151,6 +151,16 @@ def _widest(args: Any) -> Law:
     return max(laws, key=lambda law: law.rms, default=UNIT)
 
 
+def _written(args: Any) -> Law:
+    """Return the law of the largest numbers among what was there and what is put in."""
+    laws = [law for law in map(_operand, args) if law is not None]
+    return max(laws, key=lambda law: law.rms, default=UNIT)
+
+
+def _copied(args: Any) -> Law:
+    return _law(args[1])
+
+
 def _highest(args: Any) -> Law:
     law = _first(args)
     return Law(law.mean + law.std, law.std)
@@ -183,6 +193,10 @@ _CARRIED: dict[str, Callable[[Any], Law]] = {
     "cat": _widest,
     "stack": _widest,
     "max_pool2d_with_indices": _highest,
+    "copy_": _copied,
+    "index_put": _written,
+    "index_put_": _written,
+    "_index_put_impl_": _written,
     "hardsigmoid": _squashed,
     "hardsigmoid_": _squashed,
     "sigmoid": _squashed,

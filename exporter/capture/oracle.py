@@ -79,7 +79,10 @@ class OracleMode(OpMode):
     # --- answers --------------------------------------------------------------------------------
 
     def answer(self, tensor: Tensor) -> Tensor | None:
-        """Return the values of a meta tensor, or None if the policy has none for it."""
+        """Return the values of a meta tensor, or None if the policy has none for it.
+
+        They are not the caller's to write.
+        """
         contents = self._contents(tensor)
         if contents.doubt == UNKNOWN:
             if tensor.dtype is not torch.bool:
@@ -91,7 +94,7 @@ class OracleMode(OpMode):
         if contents.doubt == STATED:
             self.assumption = self.policy
             self.used = True
-        return Read(contents, self.recording.known(tensor).spec, False).of(flat).clone()
+        return Read(contents, self.recording.known(tensor).spec, False).of(flat)
 
     # --- contents -------------------------------------------------------------------------------
 
@@ -168,9 +171,8 @@ class OracleMode(OpMode):
         law = drawn(seen[0]) if drawn is not None else carried_law(name, seen[0])
         call = None
         if not is_drawn and not info.needs_values:
-            call = HostCall(func, *seen, reads, self._seed(op_id, 0))
-            if "empty" in name:
-                call = None
+            seed = self._seed(op_id, 0) if info.is_random else None
+            call = HostCall(func, *seen, reads, seed)
         for index, tensor in enumerate(outputs):
             if not isinstance(tensor, Tensor):
                 continue

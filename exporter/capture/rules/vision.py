@@ -142,6 +142,14 @@ def _bilinear(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[TensorSpec
     return (TensorSpec(shape, in_format_of(shape, x.shape, x.stride), 0, x.dtype),)
 
 
+def _bicubic(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[TensorSpec, ...] | None:
+    x = args[0]
+    shape = _resized(x, args[1])
+    if kwargs or shape is None or x.stride != contiguous(x.shape):
+        return None
+    return (TensorSpec(shape, contiguous(shape), 0, x.dtype),)
+
+
 def _nearest_backward(
     args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[TensorSpec, ...] | None:
@@ -162,4 +170,5 @@ RULES: Rules = {
     aten.upsample_nearest2d.default: _nearest,
     aten.upsample_nearest2d_backward.default: _nearest_backward,
     aten.upsample_bilinear2d.default: _bilinear,
+    aten.upsample_bicubic2d.default: _bicubic,
 }
