@@ -12,6 +12,7 @@ from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
 from queries.errors import GraphError
+from queries.fetch import collector_paused
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
@@ -61,30 +62,38 @@ def critical_path(
             message names those that there are), if a node lacks it and there is no default, or if
             a weight is negative or not a finite number.
     """
-    import networkx as nx  # noqa: PLC0415 - a fifth of a second that `query-profiles list` saves
-
     if not graph.is_directed():
         raise GraphError("a critical path needs a directed graph")
-    cost = _costs(graph, weight, default)
+    with collector_paused():
+        return _critical_path(graph, _costs(graph, weight, default), weight or "")
+
+
+def _critical_path(
+    graph: nx.DiGraph[Any], cost: dict[Hashable, Number], weight: str
+) -> CriticalPath:
+    """Return the path; no weight is missing any more."""
+    import networkx as nx  # noqa: PLC0415 - a fifth of a second that `query-profiles list` saves
+
     try:
         order = list(nx.topological_sort(graph))
     except nx.NetworkXUnfeasible as error:
         cycle = [edge[0] for edge in nx.find_cycle(graph)]
         raise GraphError(f"the graph has a cycle, so no longest path: {_shorten(cycle)}") from error
 
+    after = {node: list(graph.successors(node)) for node in order}
     head: dict[Hashable, Number] = dict.fromkeys(order, 0)  # longest way to a node, without it
     for node in order:
         reached = head[node] + cost[node]
-        for after in graph.successors(node):
-            head[after] = max(head[after], reached)
+        for successor in after[node]:
+            head[successor] = max(head[successor], reached)
     tail: dict[Hashable, Number] = {}  # longest way from a node to the end, with it
     for node in reversed(order):
-        longest = max((tail[after] for after in graph.successors(node)), default=0)
-        tail[node] = cost[node] + longest
+        rest = max([tail[successor] for successor in after[node]]) if after[node] else 0
+        tail[node] = cost[node] + rest
 
     length = max(tail.values(), default=0)
     return CriticalPath(
-        weight=weight or "",
+        weight=weight,
         nodes=_first_path(graph, tail),
         length=length,
         total=sum(cost.values()),
@@ -99,21 +108,21 @@ def _costs(
     """Return the weight of every node, in the graph's own order."""
     if weight is None:
         return dict.fromkeys(graph, 1)
-    found = dict(graph.nodes(data=weight))
-    known = {node for node in found if weight in graph.nodes[node]}
-    if found and not known:
+    missing = object()
+    found = dict(graph.nodes(data=weight, default=missing))
+    if found and all(value is missing for value in found.values()):
         others = available_weights(graph)
         if others or default is None:
             listed = ", ".join(others) or "none"
             raise GraphError(f"no node has the weight {weight!r}; weights here: {listed}")
     cost: dict[Hashable, Number] = {}
-    for node, value in found.items():
-        if node not in known:
-            if default is None:
-                raise GraphError(
-                    f"node {node!r} has no weight {weight!r}; give a default to count it"
-                )
-            value = default  # noqa: PLW2901
+    for node, given in found.items():
+        if given is missing and default is None:
+            raise GraphError(f"node {node!r} has no weight {weight!r}; give a default to count it")
+        value: Any = default if given is missing else given
+        if type(value) is int and value >= 0:  # nearly all, and isinstance(_, Real) is slow
+            cost[node] = value
+            continue
         if not _is_number(value) or not value >= 0 or value == inf:
             raise GraphError(
                 f"node {node!r}: the weight {weight!r} is {value!r}, not a finite number >= 0"

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
-from queries.fetch import profile_exists, rows_of
+from queries.fetch import collector_paused, profile_exists, rows_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -108,7 +108,8 @@ def liveness(store: Store, profile_id: int) -> Liveness:
     """
     profile_exists(store, profile_id)
     ops = rows_of(store, "SELECT node_id, phase FROM ops", profile_id, "op_id")
-    storages = _storages(store, profile_id, ops)
+    with collector_paused():
+        storages = _storages(store, profile_id, ops)
     steps = len(ops)
     live = _replay(steps, ((s.birth_op_id, s.death_op_id, s.size_bytes) for s in storages))
     bound = _replay(steps, ((s.birth_op_id, _needed_until(s), s.size_bytes) for s in storages))
