@@ -26,6 +26,7 @@ from exporter.concrete import (
 from exporter.errors import TraceError, UnknownValueError
 from exporter.isolate import TensorCopier, copy_inputs, copy_model
 from exporter.settings import ASSUMPTIONS, CAPTURES, OPTIMIZERS, Settings
+from exporter.surroundings import settled, surrounding_autocast
 from exporter.targets.rules import device_rules
 from store.records import TARGETS, Profile, ProfileInfo
 
@@ -55,6 +56,9 @@ def profile_model(
 ) -> Profile:
     """Return the profile of one run of a model; the model is left exactly as it was.
 
+    Under ``torch.no_grad`` or ``torch.inference_mode`` it is a profile of inference: nothing is
+    kept for backward, and there is none.
+
     Args:
         model: any module, on any device, in the mode (train or eval) to be profiled.
         args: positional inputs. Tensors may be on meta; integer tensors with values keep them.
@@ -69,7 +73,8 @@ def profile_model(
             values), or "auto": concrete only where the model asks for values that the meta device
             does not have, and only if its weights and inputs have values.
         attention: "auto", "flash", "efficient" or "math": what scaled dot-product attention runs.
-        autocast: "", "bfloat16" or "float16".
+        autocast: "", "bfloat16" or "float16"; "" takes over a ``torch.autocast`` region of the
+            target's device that the caller is in.
         assume: "", or "keep-all": a predicate over values that nobody knows is true everywhere, so
             that sizes are upper bounds; stored with the profile and each operator that used it.
 
@@ -96,7 +101,7 @@ def profile_model(
         input_grad=input_grad,
         target=target,
         attention=attention,
-        autocast=autocast,
+        autocast=autocast or surrounding_autocast(target),
         optimizer=optimizer if isinstance(optimizer, str) else "",
         capture=capture,
         assume=assume,
@@ -113,7 +118,8 @@ def profile_model(
         dtype=_dtype_of(model),
     )
     factory = optimizer if callable(optimizer) else None
-    return _profile(model, args, kwargs, settings, info, own=False, factory=factory)
+    with settled():
+        return _profile(model, args, kwargs, settings, info, own=False, factory=factory)
 
 
 def profile_built(built: Built, settings: Settings) -> Profile:
