@@ -155,17 +155,21 @@ def _categories(run: Run) -> list[str]:
             producer = producers.get(homes[tensor_id])
             if producer is not None and ops[op_id][4] != producer:
                 handed.add(homes[tensor_id])
+    # An activation outlives its call; what a call frees before it returns is temporary.
+    ends = {span.node_id: span.op_end for span in run.calls.spans}
     found = []
     for storage in recording.storages:
         category = storage.category
         if not category:
             birth = storage.birth
             phase = phases[birth] if birth < len(phases) else "forward"
-            if phase in {"forward", "recompute"}:
-                outlives = storage.death < 0 or (
-                    storage.death < len(ops) and ops[storage.death][1] != ops[birth][1]
-                )
-                category = "activation" if outlives else "temporary"
+            if phase == "forward":
+                left = storage.death < 0 or storage.death >= ends.get(storage.node, 0)
+                category = "activation" if left else "temporary"
+            elif phase == "recompute":
+                death = ops[storage.death] if 0 <= storage.death < len(ops) else None
+                inside = death is not None and death[1:3] == ops[birth][1:3]
+                category = "temporary" if inside else "activation"
             elif phase == "backward":
                 category = "gradient" if storage.storage_id in handed else "temporary"
             else:
