@@ -9,14 +9,23 @@ from __future__ import annotations
 import os
 import sys
 from importlib.metadata import version
+from typing import Any
 
 import click
 
-from exporter.cli_run import Refusal, database_option, key_and_value, profile, shown
-from exporter.settings import ATTENTIONS, AUTOCASTS, DTYPES, OPTIMIZERS, Settings
-from exporter.zoo.registry import load_zoo, select_models
+from exporter.cli_options import (
+    configuration_options,
+    is_asked,
+    own_asked,
+    own_options,
+    run_options,
+    selection_options,
+    settings_asked,
+)
+from exporter.cli_run import Refusal, database_option, profile, shown
+from exporter.jobs import Job, Limits
+from exporter.zoo.registry import load_zoo, names_of, select_models
 from store.errors import ProfileError
-from store.records import TARGETS
 
 
 def print_version(context: click.Context, _option: click.Parameter, value: bool) -> None:
@@ -56,107 +65,14 @@ Examples:
   export-profiles --batch-size 1 --batch-size 8 --eval --forward-only --db study.db
   export-profiles --optimizer adamw --autocast bfloat16 --exclude 'quantized_*'
   export-profiles --zoo reference --model gpt2_medium --set n_layer=4 --seq-len 512
+  export-profiles --model my_nets:make --kwarg depth=3 --input 'float32[batch,3,64,64]'
 """,
 )
-@click.option(
-    "--zoo",
-    "zoo_name",
-    metavar="NAME",
-    default="torchvision",
-    show_default=True,
-    help="Where the models come from.",
-)
-@click.option(
-    "--model",
-    "include",
-    metavar="GLOB",
-    multiple=True,
-    help="Profile the models that match; repeatable.  [default: all]",
-)
-@click.option(
-    "--exclude", metavar="GLOB", multiple=True, help="Leave out the models that match; repeatable."
-)
-@click.option(
-    "--batch-size",
-    "batch_sizes",
-    metavar="N",
-    type=click.IntRange(min=1),
-    multiple=True,
-    default=(4,),
-    show_default=True,
-    help="Batch size; repeat it to profile each.",
-)
-@click.option(
-    "--image-size",
-    metavar="N",
-    type=click.IntRange(min=1),
-    default=None,
-    help="Height and width of images.  [default: the model's own]",
-)
-@click.option(
-    "--seq-len",
-    metavar="N",
-    type=click.IntRange(min=1),
-    default=None,
-    help="Tokens in a sequence.  [default: the zoo's or the model's own]",
-)
-@click.option(
-    "--set",
-    "overrides",
-    metavar="KEY=VALUE",
-    multiple=True,
-    callback=lambda _context, _option, values: tuple(map(key_and_value, values)),
-    help="Change a model's configuration; repeatable.",
-)
-@click.option("--train/--eval", "train", default=True, show_default=True, help="Mode of the model.")
-@click.option("--forward-only", is_flag=True, help="Leave out the backward pass.")
-@click.option("--input-grad", is_flag=True, help="Compute gradients of the inputs, too.")
-@click.option(
-    "--dtype",
-    type=click.Choice(DTYPES),
-    default="float32",
-    show_default=True,
-    help="Type of parameters and of floating inputs.",
-)
-@click.option(
-    "--target",
-    type=click.Choice(TARGETS),
-    default="cuda",
-    show_default=True,
-    help="Device that the profile is for; none is needed.",
-)
-@click.option(
-    "--attention",
-    type=click.Choice(ATTENTIONS),
-    default="auto",
-    show_default=True,
-    help="Kernel of scaled dot-product attention.",
-)
-@click.option(
-    "--autocast",
-    type=click.Choice([name for name in AUTOCASTS if name]),
-    help="Run under automatic mixed precision.",
-)
-@click.option(
-    "--optimizer",
-    type=click.Choice(["none", *(name for name in OPTIMIZERS if name)]),
-    default="none",
-    show_default=True,
-    help="Add its step after the backward pass.",
-)
+@selection_options
+@configuration_options
+@own_options
 @database_option
-@click.option(
-    "--workers",
-    metavar="N",
-    type=click.IntRange(min=1),
-    default=None,
-    help="Processes that trace.  [default: the number of CPU cores]",
-)
-@click.option("--list", "only_list", is_flag=True, help="List the chosen models and exit.")
-@click.option("--force", is_flag=True, help="Replace profiles that are in the database already.")
-@click.option("--fail-fast", is_flag=True, help="Stop at the first model that fails.")
-@click.option("--quiet", is_flag=True, help="Show failures only.")
-@click.option("--json", "as_json", is_flag=True, help="Print a summary in JSON on standard output.")
+@run_options
 @click.option(
     "--version",
     is_flag=True,
@@ -166,32 +82,7 @@ Examples:
     help="Show the versions and exit.",
 )
 @click.pass_context
-def cli(
-    context: click.Context,
-    *,
-    zoo_name: str,
-    include: tuple[str, ...],
-    exclude: tuple[str, ...],
-    batch_sizes: tuple[int, ...],
-    image_size: int | None,
-    seq_len: int | None,
-    overrides: tuple[tuple[str, str], ...],
-    train: bool,
-    forward_only: bool,
-    input_grad: bool,
-    dtype: str,
-    target: str,
-    attention: str,
-    autocast: str | None,
-    optimizer: str,
-    url: str,
-    workers: int | None,
-    only_list: bool,
-    force: bool,
-    fail_fast: bool,
-    quiet: bool,
-    as_json: bool,
-) -> None:
+def cli(context: click.Context, /, **options: Any) -> None:
     """Profile PyTorch models without data, weights or accelerator, into a database.
 
     Every chosen model is traced on the meta device, forward and backward. Its graph, FLOP counts
@@ -203,45 +94,46 @@ def cli(
     if context.invoked_subcommand is not None:
         return
     try:
-        zoo = load_zoo(zoo_name)
-        models = select_models(zoo.names(), include, exclude)
-        settings = [
-            Settings(
-                batch_size=batch_size,
-                image_size=image_size or 0,
-                seq_len=seq_len or 0,
-                overrides=overrides,
-                mode="train" if train else "eval",
-                backward=not forward_only,
-                input_grad=input_grad,
-                dtype=dtype,
-                target=target,
-                attention=attention,
-                autocast=autocast or "",
-                optimizer="" if optimizer == "none" else optimizer,
-            )
-            for batch_size in dict.fromkeys(batch_sizes)
-        ]
+        jobs = jobs_asked(context, options)
     except (ProfileError, ValueError) as error:
         raise Refusal(str(error)) from error
-    if only_list:
-        click.echo("\n".join(models))
+    if options["only_list"]:
+        click.echo("\n".join(dict.fromkeys(job.model for job in jobs)))
         return
-    from exporter.pipeline import Interruption, jobs_for
+    from exporter.pipeline import Interruption
 
     with Interruption() as interruption:
         status = profile(
-            jobs_for(zoo, models, settings),
-            url,
-            package=zoo.package,
-            workers=workers or len(os.sched_getaffinity(0)),
-            force=force,
-            fail_fast=fail_fast,
-            quiet=quiet,
-            as_json=as_json,
+            jobs,
+            options["url"],
+            workers=options["workers"] or len(os.sched_getaffinity(0)),
+            limits=Limits(options["timeout"] or 0.0, options["max_memory"] or 0),
+            force=options["force"],
+            fail_fast=options["fail_fast"],
+            quiet=options["quiet"],
+            as_json=options["as_json"],
             interruption=interruption,
         )
     context.exit(status)
+
+
+def jobs_asked(context: click.Context, options: dict[str, Any]) -> list[Job]:
+    """Return a job for every model under every configuration that is asked for.
+
+    Raises:
+        ProfileError: if there is no such zoo, model or input.
+        ValueError: if options exclude each other.
+    """
+    own = own_asked(context)
+    settings = settings_asked(options)
+    if own is None:
+        zoo = load_zoo(options["zoo_name"])
+        models = select_models(names_of(zoo), options["include"], options["exclude"])
+        return [Job(zoo.name, model, one, zoo.package) for model in models for one in settings]
+    from exporter.zoo.own_request import own_jobs
+
+    asked = is_asked(context, "batch_sizes")
+    return own_jobs(options["include"], own, settings, batch_asked=asked)
 
 
 @cli.group()

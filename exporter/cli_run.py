@@ -15,8 +15,8 @@ import click
 from store.errors import ProfileError
 
 if TYPE_CHECKING:
+    from exporter.jobs import Job, Limits
     from exporter.pipeline import Interruption, Report
-    from exporter.worker import Job
 
 DEFAULT_DB = "sqlite:///data/profiles.db"
 
@@ -47,18 +47,6 @@ def database_url(text: str) -> str:
     return text if "://" in text else f"sqlite:///{text}"
 
 
-def key_and_value(text: str) -> tuple[str, str]:
-    """Return the two sides of ``KEY=VALUE``.
-
-    Raises:
-        click.BadParameter: if there is no key, or no equals sign.
-    """
-    key, sign, value = text.partition("=")
-    if not key or not sign:
-        raise click.BadParameter(f"{text!r} is not of the form KEY=VALUE")
-    return key, value
-
-
 def shown(url: str) -> str:
     """Return a database URL for people: a plain path for SQLite, and never a password."""
     return re.sub(r"(://[^:/@]+):[^@]*@", r"\1:***@", url).removeprefix("sqlite:///")
@@ -68,8 +56,8 @@ def profile(
     jobs: list[Job],
     url: str,
     *,
-    package: str,
     workers: int,
+    limits: Limits,
     force: bool,
     fail_fast: bool,
     quiet: bool,
@@ -90,7 +78,7 @@ def profile(
     started = time.monotonic()
     try:
         store = open_store(url, create=True)
-        wanted, skipped = (jobs, []) if force else split_stored(jobs, store, package)
+        wanted, skipped = (jobs, []) if force else split_stored(jobs, store)
     except ProfileError as error:
         raise Refusal(str(error)) from error
     console = Console(stderr=True, quiet=quiet)
@@ -100,6 +88,7 @@ def profile(
                 wanted,
                 store,
                 workers=workers,
+                limits=limits,
                 overwrite=force,
                 fail_fast=fail_fast,
                 observer=progress,

@@ -13,18 +13,17 @@ from collections import deque
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from multiprocessing import connection
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
-from exporter.worker import Job, Outcome, Worker
+from exporter.worker import Worker
 from store import head_revision
 from store.errors import InvalidProfile, ProfileExists
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable, Sequence
+    from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
     from types import FrameType
 
-    from exporter.settings import Settings
-    from exporter.zoo.base import Zoo
+    from exporter.jobs import Job, Limits, Outcome
     from store import Store
     from store.records import Totals
 
@@ -82,46 +81,60 @@ class Report:
     interrupted: int = 0  # the number of the signal that ended the run, 0: none
 
 
-def jobs_for(zoo: Zoo, models: Iterable[str], settings: Iterable[Settings]) -> list[Job]:
-    """Return one job for every model under every configuration."""
-    settings = list(settings)
-    return [Job(zoo.name, model, one) for model in models for one in settings]
-
-
 # What tells stored profiles apart, as known before tracing. The input follows from these.
 _STORED = """
-    SELECT m.zoo, m.name, m.package, m.package_version, m.config,
-           p.batch_size, p.dtype, p.mode, p.backward, p.input_grad, p.target, p.attention,
-           p.autocast, p.optimizer, p.assumption, p.torch_version, p.exporter_version
+    SELECT p.assumption, p.capture, p.torch_version, p.batch_size, p.dtype,
+           m.zoo, m.name, m.package, m.package_version, m.config, p.exporter_version,
+           p.mode, p.backward, p.input_grad, p.target, p.attention, p.autocast, p.optimizer
     FROM profiles AS p JOIN models AS m ON m.model_id = p.model_id
     WHERE p.schema_version = :schema_version
 """
 
 
-def split_stored(jobs: Iterable[Job], store: Store, package: str) -> tuple[list[Job], list[Job]]:
+def split_stored(jobs: Iterable[Job], store: Store) -> tuple[list[Job], list[Job]]:
     """Return the jobs whose profile is missing, and those whose profile is stored.
 
     Versions come from the installed distributions, so that torch need not be imported.
-
-    Args:
-        jobs: jobs of one zoo.
-        store: the database.
-        package: distribution that defines the zoo's models.
     """
     _, rows = store.query(_STORED, {"schema_version": head_revision()})
-    stored = {(*row[:-2], _public(row[-2]), row[-1]) for row in rows}
-    versions = (_public(version("torch")), version("export-profiles"))
+    stored: set[tuple[Any, ...]] = set()
+    for assumption, capture, torch_version, batch_size, dtype, *settings in rows:
+        kind = assumption.partition(":")[0]
+        # What the user's own code decides is not known before: it answers to anything.
+        for batch in (batch_size, _ANY):
+            for number_format in (dtype, _ANY):
+                rest = (_public(torch_version), batch, number_format, *settings)
+                stored.update(((kind, capture, *rest), (kind, _ANY, *rest)))
     missing: list[Job] = []
     there: list[Job] = []
     for job in jobs:
-        asked = job.settings
-        key = (
-            job.zoo, job.model, package, version(package), asked.config(),
-            asked.batch_size, asked.dtype, asked.mode, asked.backward, asked.input_grad,
-            asked.target, asked.attention, asked.autocast, asked.optimizer, "", *versions,
-        )  # fmt: skip
-        (there if key in stored else missing).append(job)
+        (missing if stored.isdisjoint(_identities(job)) else there).append(job)
     return missing, there
+
+
+_ANY = "any"
+# How ``exporter.concrete`` begins what a profile says of values that nobody gave.
+_DRAWN, _SEEDED = "drawn-values", "seeded-values"
+
+
+def _identities(job: Job) -> Iterator[tuple[Any, ...]]:
+    """Yield what a profile of the job may be stored as."""
+    asked = job.settings
+    own = asked.own
+    rest = (
+        _public(version("torch")),
+        _ANY if own and own.own_batch else asked.batch_size,
+        _ANY if own and own.own_dtype else asked.dtype,
+        job.zoo, job.model, job.package, version(job.package) if job.package else "",
+        asked.config(), version("export-profiles"),
+        asked.mode, asked.backward, asked.input_grad, asked.target, asked.attention,
+        asked.autocast, asked.optimizer,
+    )  # fmt: skip
+    capture = _ANY if asked.capture == "auto" else asked.capture
+    # An assumption is stored where the model needed one.
+    assumed = asked.assume or (_SEEDED if asked.capture == "concrete" else _DRAWN)
+    yield ("", capture, *rest)
+    yield (assumed, capture, *rest)
 
 
 def _public(text: str) -> str:
@@ -134,6 +147,7 @@ def run(
     store: Store,
     *,
     workers: int,
+    limits: Limits | None = None,
     overwrite: bool = False,
     fail_fast: bool = False,
     observer: Observer,
@@ -145,7 +159,7 @@ def run(
         ProfileError: if the database fails; the profiles stored before stay.
     """
     report = Report()
-    outcomes = _outcomes(jobs, min(workers, len(jobs)), interruption)
+    outcomes = _Pool(jobs, limits).outcomes(min(workers, len(jobs)), interruption)
     try:
         for outcome in outcomes:
             failure = _keep(outcome, store, report, replace=overwrite)
@@ -180,35 +194,55 @@ def _keep(outcome: Outcome, store: Store, report: Report, *, replace: bool) -> O
     return None
 
 
-def _outcomes(
-    jobs: Sequence[Job], workers: int, interruption: Interruption
-) -> Generator[Outcome, None, None]:
-    """Yield the jobs' outcomes as they come, until all are there or a signal comes.
+class _Pool:
+    """The workers, and the jobs that wait for one."""
 
-    Closing the generator ends the workers.
-    """
-    waiting = deque(jobs)
-    pool: list[Worker] = []
-    try:
-        for _ in range(workers):
-            pool.append(Worker())
-            pool[-1].send(waiting.popleft())
-        while busy := {worker.fileno(): worker for worker in pool if worker.job}:
-            ready = connection.wait([*busy, interruption.fileno()])
-            if interruption.signal:
-                return
-            arrived = []
-            for worker in [busy[number] for number in busy if number in ready]:
-                arrived.append(worker.receive())
-                if waiting:
-                    if not worker.alive:
-                        worker.stop()
-                        pool.remove(worker)
-                        worker = Worker()  # noqa: PLW2901
-                        pool.append(worker)
-                    worker.send(waiting.popleft())
-            for outcome in arrived:
-                yield outcome()
-    finally:
-        for worker in pool:
-            worker.stop()
+    def __init__(self, jobs: Iterable[Job], limits: Limits | None) -> None:
+        self._waiting = deque(jobs)
+        self._limits = limits
+        self._workers: list[Worker] = []
+
+    def outcomes(self, workers: int, interruption: Interruption) -> Generator[Outcome, None, None]:
+        """Yield the jobs' outcomes as they come, until all are there or a signal comes.
+
+        Closing the generator ends the workers.
+        """
+        try:
+            for _ in range(workers):
+                self._begin_next()
+            while busy := {worker.fileno(): worker for worker in self._workers if worker.job}:
+                left = [one.seconds_left() for one in busy.values()]
+                timeout = min((seconds for seconds in left if seconds is not None), default=None)
+                ready = connection.wait([*busy, interruption.fileno()], timeout)
+                if interruption.signal:
+                    return
+                news = [self._news(one, ready=number in ready) for number, one in busy.items()]
+                # Building takes a while, and the next jobs have begun.
+                yield from (outcome() for outcome in news if outcome is not None)
+        finally:
+            for worker in self._workers:
+                worker.stop()
+
+    def _news(self, worker: Worker, *, ready: bool) -> Callable[[], Outcome] | None:
+        """Return what builds the outcome of a worker's job, if it has one, and go on."""
+        job = worker.job
+        if ready:
+            outcome = worker.receive()
+        elif worker.seconds_left() == 0:
+            outcome = worker.give_up()
+        else:
+            return None
+        if outcome is not None and self._waiting:
+            # A user's own module may leave anything behind, such as another default type.
+            if job is None or job.settings.own or not worker.alive:
+                worker.stop()
+                self._workers.remove(worker)
+                self._begin_next()
+            else:
+                worker.send(self._waiting.popleft())
+        return outcome
+
+    def _begin_next(self) -> None:
+        """Give the next job to a new worker."""
+        self._workers.append(Worker(self._limits))
+        self._workers[-1].send(self._waiting.popleft())

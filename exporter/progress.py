@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
+    from exporter.jobs import Job, Outcome
     from exporter.pipeline import Report
-    from exporter.worker import Job, Outcome
     from store.records import Totals
 
 MIB = 1 << 20
@@ -73,7 +73,9 @@ class RunProgress:
 
 
 def job_name(job: Job) -> str:
-    """Return a job's name for people: the model and its batch size."""
+    """Return a job's name for people: the model and its batch size, if one is asked."""
+    if job.settings.own and job.settings.own.own_batch:
+        return job.model
     return f"{job.model} (batch {job.settings.batch_size})"
 
 

@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from store.records import MODES, TARGETS
+
+if TYPE_CHECKING:
+    from exporter.zoo.own import OwnModel
 
 DTYPES = ("float32", "bfloat16", "float16", "float64")
 ATTENTIONS = ("auto", "flash", "efficient", "math")
@@ -52,6 +55,7 @@ class Settings:
     optimizer: str = ""
     capture: str = "auto"
     assume: str = ""  # of values that nobody knows, where a size depends on them
+    own: OwnModel | None = None  # how a model of the user's own is built and fed
 
     def __post_init__(self) -> None:
         if self.batch_size < 1:
@@ -80,17 +84,29 @@ class Settings:
         if self.seq_len:
             asked["seq_len"] = self.seq_len
         if self.overrides:
-            asked["set"] = dict(sorted(self.options().items()))
+            asked["set"] = {key: stored_value(text) for key, text in sorted(self.overrides)}
+        if self.own:
+            asked |= self.own.config()
         return json.dumps(asked)
 
     def options(self) -> dict[str, Any]:
         """Return the configuration's overrides: what is written as JSON has its type."""
-        return {key: _value(text) for key, text in self.overrides}
+        return {key: value_of(text) for key, text in self.overrides}
 
 
-def _value(text: str) -> Any:
+def value_of(text: str) -> Any:
     """Return a value as JSON reads it, and text that is no JSON as it is."""
     try:
         return json.loads(text)
     except ValueError:
         return {"True": True, "False": False, "None": None}.get(text, text)
+
+
+def stored_value(text: str) -> Any:
+    """Return a value for a configuration in JSON: as written, if JSON has no such number."""
+    value = value_of(text)
+    try:
+        json.dumps(value, allow_nan=False)
+    except ValueError:
+        return text
+    return value

@@ -6,15 +6,17 @@ This module itself imports torch only inside a worker, so the parent stays light
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import pickle
+import resource
 import signal
 import threading
 import time
-from dataclasses import dataclass
 from multiprocessing import connection, get_context, parent_process
 from typing import TYPE_CHECKING
 
+from exporter.jobs import Job, Limits, Outcome
 from store.errors import ProfileError
 
 if TYPE_CHECKING:
@@ -22,44 +24,30 @@ if TYPE_CHECKING:
     from multiprocessing.connection import Connection
     from multiprocessing.context import SpawnProcess
 
-    from exporter.settings import Settings
     from store.records import Profile
 
 
-@dataclass(frozen=True, slots=True)
-class Job:
-    """One model under one configuration."""
-
-    zoo: str
-    model: str
-    settings: Settings
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What became of a job."""
-
-    job: Job
-    profile: Profile | None  # None: it failed
-    error: str  # why, in one line; "" if it did not fail
-    seconds: float
+_BEGUN = b""  # what a worker says before it begins a job
+_LAST_WORDS_SECONDS = 5.0  # until a process that has closed its connection must be gone
 
 
 class Worker:
     """A process that profiles models, seen from the parent.
 
-    ``fileno`` lets several workers be waited for at once: readable means that an outcome is there
-    or that the process died.
+    ``fileno`` lets several workers be waited for at once: readable means that there is news, or
+    that the process died.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, limits: Limits | None = None) -> None:
+        self._limits = limits or Limits()
         context = get_context("spawn")
         self._connection, theirs = context.Pipe()
-        self._process: SpawnProcess = context.Process(target=_serve, args=(theirs,), daemon=True)
+        arguments = (theirs, self._limits.memory_bytes)
+        self._process: SpawnProcess = context.Process(target=_serve, args=arguments, daemon=True)
         self.job: Job | None = None
-        self._sent_at = 0.0
+        self._begun_at = 0.0  # 0: it is still starting
         # An interrupt from the terminal goes to the whole process group. The child inherits the
-        # blocked signal and ignores it before it unblocks, so that only the parent acts on it.
+        # blocked signal and leaves the group before it unblocks, so that only the parent acts.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
             self._process.start()
@@ -74,27 +62,36 @@ class Worker:
     def send(self, job: Job) -> None:
         """Hand over a job; the worker must be idle."""
         self.job = job
-        self._sent_at = time.monotonic()
+        self._begun_at = 0.0
         with contextlib.suppress(BrokenPipeError):  # it died: receive() will tell
             self._connection.send(job)
 
-    def receive(self) -> Callable[[], Outcome]:
-        """Take the news and leave the worker idle, or dead.
+    def seconds_left(self) -> float | None:
+        """Return how long the job may still take, None if nothing limits it."""
+        if self.job is None or not self._limits.seconds or not self._begun_at:
+            return None
+        return max(0.0, self._begun_at + self._limits.seconds - time.monotonic())
+
+    def receive(self) -> Callable[[], Outcome] | None:
+        """Take the news, which leaves the worker idle, or dead, unless the job only begins.
 
         Returns:
-            What builds the outcome. Building takes a while for a large profile; the worker can be
-            given its next job before.
+            What builds the outcome; None if the job only begins. Building takes a while for a
+            large profile; the worker can be given its next job before.
         """
-        job, seconds = self.job, time.monotonic() - self._sent_at
+        job = self.job
         if job is None:
             raise RuntimeError("the worker has nothing to do")
-        self.job = None
         try:
             message = self._connection.recv_bytes()
         except (EOFError, OSError):
-            self._process.join()
-            reason = _death(self._process.exitcode)
-            return lambda: Outcome(job, None, reason, seconds)
+            connection.wait([self._process.sentinel], _LAST_WORDS_SECONDS)
+            return self._failed(self._end)
+        if message == _BEGUN:
+            self._begun_at = time.monotonic()
+            return None
+        self.job = None
+        seconds = self._seconds()
 
         def outcome() -> Outcome:
             result = pickle.loads(message)  # noqa: S301 - our own process wrote it
@@ -104,6 +101,26 @@ class Worker:
 
         return outcome
 
+    def give_up(self) -> Callable[[], Outcome]:
+        """End a worker whose time is up, and return what builds the outcome."""
+
+        def end() -> str:
+            self._end()
+            return f"it took longer than {self._limits.seconds:g} s (--timeout)"
+
+        return self._failed(end)
+
+    def _failed(self, end: Callable[[], str]) -> Callable[[], Outcome]:
+        job, seconds = self.job, self._seconds()
+        if job is None:
+            raise RuntimeError("the worker has nothing to do")
+        self.job = None
+        failure = Outcome(job, None, end(), seconds)
+        return lambda: failure
+
+    def _seconds(self) -> float:
+        return time.monotonic() - self._begun_at if self._begun_at else 0.0
+
     @property
     def alive(self) -> bool:
         """Whether the process can take another job."""
@@ -111,9 +128,17 @@ class Worker:
 
     def stop(self) -> None:
         """End the process at once; what it was doing is lost."""
-        self._process.kill()
-        self._process.join()
+        self._end()
         self._connection.close()
+
+    def _end(self) -> str:
+        """End the process and all that it started, and return what became of it, in words."""
+        if self._process.exitcode is None and self._process.pid is not None:
+            with contextlib.suppress(ProcessLookupError):  # it has no group of its own yet
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.kill()
+        self._process.join()
+        return _death(self._process.exitcode)
 
 
 def _death(exitcode: int | None) -> str:
@@ -125,8 +150,9 @@ def _death(exitcode: int | None) -> str:
     return f"the worker process ended with status {exitcode}"
 
 
-def _serve(jobs: Connection) -> None:
+def _serve(jobs: Connection, memory_bytes: int) -> None:
     """Profile what comes through the connection until the parent closes it or dies."""
+    os.setsid()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     threading.Thread(target=_die_with_parent, daemon=True).start()
@@ -134,9 +160,27 @@ def _serve(jobs: Connection) -> None:
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)
     os.dup2(nowhere, 2)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
     with contextlib.suppress(EOFError, OSError):
         while True:
-            jobs.send_bytes(pickle.dumps(_profile(jobs.recv()), pickle.HIGHEST_PROTOCOL))
+            job = jobs.recv()
+            import torch
+
+            torch.set_num_threads(1)  # the other cores have workers of their own
+            _limit_memory(memory_bytes)
+            jobs.send_bytes(_BEGUN)
+            jobs.send_bytes(pickle.dumps(_profile(job, memory_bytes), pickle.HIGHEST_PROTOCOL))
+
+
+def _limit_memory(memory_bytes: int) -> None:
+    """Limit what this process and each that it starts may have, not counting files and libraries.
+
+    An allocation beyond fails, and says so, where the kernel would end whatever it chooses.
+    """
+    if memory_bytes:
+        hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
+        most = memory_bytes if hard == resource.RLIM_INFINITY else min(memory_bytes, hard)
+        resource.setrlimit(resource.RLIMIT_DATA, (most, hard))
 
 
 def _die_with_parent() -> None:
@@ -146,21 +190,33 @@ def _die_with_parent() -> None:
         os._exit(1)
 
 
-def _profile(job: Job) -> Profile | str:
+def _profile(job: Job, memory_bytes: int) -> Profile | str:
     """Return the job's profile, or why there is none, in one line."""
     try:
-        import torch
-
         from exporter.profiling import profile_built
         from exporter.zoo.registry import load_zoo
 
-        torch.set_num_threads(1)  # the other cores have workers of their own
         return profile_built(load_zoo(job.zoo).build(job.model, job.settings), job.settings)
-    except ProfileError as error:
-        return _line(str(error))
-    except Exception as error:  # noqa: BLE001 - what a model raises is its failure, not the run's
-        return _line(f"{type(error).__name__}: {error}")
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - a model's failure is not the run's
+        reason = _reason(error, memory_bytes, own=job.settings.own is not None)
+    gc.collect()  # what the failed model has left
+    return reason
 
 
-def _line(text: str) -> str:
-    return " ".join(text.split())
+def _reason(error: BaseException, memory_bytes: int, *, own: bool) -> str:
+    """Return why a job failed, in one line, with file and line of a user's own code."""
+    from exporter.zoo.blame import chain, place_of, said
+
+    if memory_bytes and any(_is_out_of_memory(one) for one in chain(error)):
+        text = f"it needs more than {memory_bytes / 2**20:,.0f} MiB of memory (--max-memory)"
+    elif isinstance(error, ProfileError):
+        text = " ".join(str(error).split())
+    else:
+        text = said(error)
+    place = place_of(error) if own else ""
+    return f"{text} ({place})" if place and place not in text else text
+
+
+def _is_out_of_memory(error: BaseException) -> bool:
+    """Return whether an allocation failed: Python's own, or one of torch on the CPU."""
+    return isinstance(error, MemoryError) or "can't allocate memory" in str(error)

@@ -32,6 +32,8 @@ class Built:
     # Sizes inside depend on the values of weights and inputs, which no meta tensor has: they may be
     # drawn, seeded, as the initialisation would (``exporter.capture.oracle``).
     draws_values: bool = False
+    batch_size: int = 0  # samples in the inputs; 0: as the settings ask
+    dtype: str = ""  # of the parameters; "": as the settings ask
 
 
 class Zoo(Protocol):

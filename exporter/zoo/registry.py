@@ -8,6 +8,7 @@ from importlib.metadata import EntryPoint, entry_points, version
 from typing import TYPE_CHECKING, cast
 
 from exporter.zoo.errors import UnknownZooError, ZooError
+from store.errors import ProfileError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,8 +18,14 @@ if TYPE_CHECKING:
 GROUP = "export_profiles.zoos"
 
 
-def _entries() -> dict[str, EntryPoint]:
-    return {entry.name: entry for entry in entry_points(group=GROUP)}
+USER = "user"  # the zoo of models that are named, not listed
+
+
+def _entries() -> dict[str, list[EntryPoint]]:
+    found: dict[str, list[EntryPoint]] = {}
+    for entry in entry_points(group=GROUP):
+        found.setdefault(entry.name, []).append(entry)
+    return found
 
 
 def load_zoo(name: str) -> Zoo:
@@ -26,22 +33,72 @@ def load_zoo(name: str) -> Zoo:
 
     Raises:
         UnknownZooError: if no installed package offers it, or its package is not installed.
+        ZooError: if what is offered under that name is no zoo.
     """
+    if name == USER:
+        from exporter.zoo.user import UserZoo
+
+        return UserZoo()
     entries = _entries()
     if name not in entries:
-        near = difflib.get_close_matches(name, entries, n=1, cutoff=0.5)
-        hint = (
-            f"did you mean {near[0]!r}?" if near else f"installed are: {', '.join(sorted(entries))}"
-        )
+        known = sorted([*entries, USER])
+        near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+        hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(known)}"
         raise UnknownZooError(f"no zoo is called {name!r}; {hint}")
-    zoo = cast("Zoo", entries[name].load())
+    offers = {entry.value: entry for entry in entries[name]}
+    if len(offers) > 1:
+        packages = sorted(entry.dist.name for entry in offers.values() if entry.dist)
+        raise ZooError(
+            f"zoo {name!r} is offered by {' and '.join(packages)}; uninstall one of them"
+        )
+    zoo = _checked(name, *offers.values())
     try:
         version(zoo.package)
-    except ImportError:  # PackageNotFoundError
+    except (ImportError, ValueError):  # PackageNotFoundError; no name at all
         raise UnknownZooError(
             f"zoo {name!r} needs the package {zoo.package}, which is not installed"
         ) from None
     return zoo
+
+
+def _checked(name: str, entry: EntryPoint) -> Zoo:
+    """Return what an entry point offers as a zoo.
+
+    Raises:
+        ZooError: if it cannot be imported, or is no zoo.
+    """
+    try:
+        offered = entry.load()
+    except Exception as error:
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        raise ZooError(f"zoo {name!r} cannot be loaded from {entry.value}: {reason}") from error
+    lacks = [one for one in ("name", "package", "names", "build") if not hasattr(offered, one)]
+    if lacks:
+        raise ZooError(f"zoo {name!r}: {entry.value} is no zoo, it lacks {', '.join(lacks)}")
+    if offered.name != name:
+        raise ZooError(
+            f"zoo {name!r}: {entry.value} calls itself {offered.name!r}; the entry point must have "
+            "the same name"
+        )
+    return cast("Zoo", offered)
+
+
+def names_of(zoo: Zoo) -> tuple[str, ...]:
+    """Return the names of a zoo's models, in alphabetical order.
+
+    Raises:
+        ZooError: if the zoo cannot tell, or has none.
+    """
+    try:
+        names = tuple(sorted(set(zoo.names())))
+    except ProfileError:
+        raise
+    except Exception as error:
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        raise ZooError(f"zoo {zoo.name!r} cannot list its models: {reason}") from error
+    if not names:
+        raise ZooError(f"zoo {zoo.name!r} has no models")
+    return names
 
 
 def select_models(

@@ -1,0 +1,152 @@
+"""What a user says of a model of their own, besides its name, and how inputs are written.
+
+Standard library only: the command reads and checks all of it long before torch is imported.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from exporter.settings import stored_value
+from exporter.zoo.errors import ZooError
+
+BATCH = "batch"  # a size that --batch-size gives
+
+# Smallest and largest value; a floating type has none that a range may name.
+_LIMITS = {
+    "bool": (0, 1),
+    "uint8": (0, 2**8 - 1),
+    "int8": (-(2**7), 2**7 - 1),
+    "int16": (-(2**15), 2**15 - 1),
+    "int32": (-(2**31), 2**31 - 1),
+    "int64": (-(2**63), 2**63 - 1),
+}
+# "float" is the type that --dtype gives.
+_TYPES = (
+    "float", "float16", "bfloat16", "float32", "float64", "complex64", "complex128", *_LIMITS,
+)  # fmt: skip
+
+_FORMS = (
+    "the form is [NAME=]TYPE[SIZE,...]{LOW:HIGH}, such as 'float32[4,3,224,224]' or "
+    "'ids=int64[batch,128]{0:50257}', or [NAME=]VALUE, such as 'causal=true'"
+)
+_TENSOR = re.compile(r"(\w+)\s*\[([^\[\]]*)\]\s*(?:\{\s*(-?\d+)\s*:\s*(-?\d+)\s*\})?")
+_NAMED = re.compile(r"([A-Za-z_]\w*)\s*=(.*)", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class TensorInput:
+    """A tensor to be made: type, sizes, and the range of its values."""
+
+    dtype: str  # "float": the type that --dtype gives
+    sizes: tuple[int | str, ...]  # BATCH stands for the batch size
+    low: int = 0
+    high: int = 0  # values are below; equal to ``low``: values are unknown
+
+    def shape(self, batch_size: int) -> tuple[int, ...]:
+        """Return the sizes for a batch size."""
+        return tuple(batch_size if size == BATCH else int(size) for size in self.sizes)
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """One input of ``forward``: a tensor, or a plain value."""
+
+    name: str  # "": by position
+    value: Any  # a TensorInput, or what is passed as it is
+
+
+@dataclass(frozen=True, slots=True)
+class OwnModel:
+    """How a model of the user's own is found, built and fed."""
+
+    args: tuple[str, ...] = ()  # of the factory, as written
+    kwargs: tuple[tuple[str, str], ...] = ()
+    inputs: tuple[str, ...] = ()  # as written, see ``parse_input``
+    inputs_from: str = ""  # package.module:function that makes them instead
+    module_path: tuple[str, ...] = ()  # folders in which modules are looked for first
+    package: str = ""  # distribution that defines the model, "" for a file that is not installed
+    source: str = ""  # digest of the source files that are not installed
+    own_batch: bool = False  # no batch size is asked: the function that makes the inputs decides
+    own_dtype: bool = False  # no type is asked: parameters stay as the factory made them
+
+    def config(self) -> dict[str, Any]:
+        """Return what tells two builds of one factory apart, for ``Settings.config``."""
+        left = {"batch_size": self.own_batch, "dtype": self.own_dtype}
+        asked = {
+            "args": [stored_value(text) for text in self.args],
+            "kwargs": {key: stored_value(text) for key, text in sorted(self.kwargs)},
+            "inputs": self.inputs_from or list(self.inputs),
+            "own": [name for name, is_own in left.items() if is_own],
+            "source": self.source,
+        }
+        return {name: value for name, value in asked.items() if value}
+
+    def parsed_inputs(self) -> list[Input]:
+        """Return the inputs that are written out.
+
+        Raises:
+            ZooError: if one of them does not parse, or a name is given twice.
+        """
+        parsed = [parse_input(text) for text in self.inputs]
+        names = [one.name for one in parsed if one.name]
+        for name in names:
+            if names.count(name) > 1:
+                raise ZooError(f"--input gives {name!r} twice")
+        return parsed
+
+
+def parse_input(text: str) -> Input:
+    """Return what ``[NAME=]TYPE[SIZE,...]{LOW:HIGH}`` or ``[NAME=]VALUE`` says.
+
+    A size is a number or the word ``batch``. With a range, values are drawn from ``LOW`` up to but
+    not including ``HIGH``; without one they are unknown. A value is written as JSON.
+
+    Raises:
+        ZooError: if it says neither; the text shows the forms.
+    """
+    named = _NAMED.fullmatch(text.strip())
+    name, body = named.groups() if named else ("", text)
+    body = body.strip()
+    tensor = _TENSOR.fullmatch(body)
+    if tensor is not None:
+        return Input(name, _tensor(text, *tensor.groups()))
+    try:
+        value = json.loads(body)
+    except ValueError:
+        raise ZooError(f"--input {text!r} does not parse; {_FORMS}") from None
+    return Input(name, value)
+
+
+def _tensor(text: str, dtype: str, sizes: str, low: str | None, high: str | None) -> TensorInput:
+    """Return a tensor's description, checked.
+
+    Raises:
+        ZooError: if a part of it is none of its choices.
+    """
+    if dtype not in _TYPES:
+        near = difflib.get_close_matches(dtype, _TYPES, n=1, cutoff=0.5)
+        hint = f"did you mean {near[0]}?" if near else f"types are {', '.join(_TYPES)}"
+        raise ZooError(f"--input {text!r}: {dtype!r} is no type; {hint}")
+    shape: list[int | str] = []
+    for size in filter(None, (part.strip() for part in sizes.split(","))):
+        if size != BATCH and not size.isdecimal():
+            raise ZooError(
+                f"--input {text!r}: size {size!r} is neither a number nor {BATCH!r}; {_FORMS}"
+            )
+        shape.append(size if size == BATCH else int(size))
+    if low is None or high is None:
+        return TensorInput(dtype, tuple(shape))
+    if dtype not in _LIMITS:
+        raise ZooError(f"--input {text!r}: only bool and integers have a range, not {dtype}")
+    least, most = _LIMITS[dtype]
+    if not least <= int(low) < int(high) <= most + 1:
+        raise ZooError(
+            f"--input {text!r}: the range holds no value of {dtype}; {{LOW:HIGH}} is from LOW up "
+            f"to but not including HIGH, within {least}:{most + 1}"
+        )
+    return TensorInput(dtype, tuple(shape), int(low), int(high))
