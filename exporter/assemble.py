@@ -6,6 +6,7 @@ import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from exporter.classes import storage_classes
 from exporter.memory import MemoryOfCalls, memory_of_calls
 from exporter.targets.allocator import CachingAllocator, replay, workspace_bytes
 from store.records import (
@@ -55,7 +56,7 @@ def assemble(run: Run, info: ProfileInfo, *, seconds: float) -> Profile:
         OverflowError: if a count passes what the database holds (2^63 - 1), naming it.
     """
     recording = run.recording
-    categories = _categories(run)
+    categories = storage_classes(run)
     lives = _lives(run, categories, cuda=info.target == "cuda")
     memory = memory_of_calls(run)
     flops, sums = _flop_counts(run)
@@ -134,49 +135,6 @@ def structural_hash(run: Run) -> str:
     digest.update("\n".join([f"{row[4]}{row[5]}{row[7]}" for row in recording.tensors]).encode())
     digest.update("\n".join([f"{use[0]} {use[2]}" for use in recording.uses]).encode())
     return digest.hexdigest()
-
-
-def _categories(run: Run) -> list[str]:
-    """Return each storage's class."""
-    recording = run.recording
-    ops = recording.ops
-    phases = [row[2] for row in ops]
-    # A gradient is what backward hands from one autograd node to the next, or leaves as `.grad`:
-    # used by an operator of another call, or alive to the end.
-    producers = {}
-    handed = set(run.gradients)
-    first = run.forward_ops
-    for storage in recording.storages:
-        if storage.birth >= first:
-            producers[storage.storage_id] = ops[storage.birth][4]
-    if producers:
-        homes = [row[3] for row in recording.tensors]
-        for op_id, _, tensor_id, _ in recording.uses:
-            producer = producers.get(homes[tensor_id])
-            if producer is not None and ops[op_id][4] != producer:
-                handed.add(homes[tensor_id])
-    # An activation outlives its call; what a call frees before it returns is temporary.
-    ends = {span.node_id: span.op_end for span in run.calls.spans}
-    found = []
-    for storage in recording.storages:
-        category = storage.category
-        if not category:
-            birth = storage.birth
-            phase = phases[birth] if birth < len(phases) else "forward"
-            if phase == "forward":
-                left = storage.death < 0 or storage.death >= ends.get(storage.node, 0)
-                category = "activation" if left else "temporary"
-            elif phase == "recompute":
-                death = ops[storage.death] if 0 <= storage.death < len(ops) else None
-                inside = death is not None and death[1:3] == ops[birth][1:3]
-                category = "temporary" if inside else "activation"
-            elif phase == "backward":
-                category = "gradient" if storage.storage_id in handed else "temporary"
-            else:
-                kept = storage.storage_id in run.optimizer_state
-                category = "optimizer" if kept else "temporary"
-        found.append(category)
-    return found
 
 
 def _lives(run: Run, categories: list[str], *, cuda: bool) -> Lives:
