@@ -166,7 +166,8 @@ def _record(
             _first_uses(recording)
             calls.begin_backward()
             outputs = list({id(t): t for t in outputs}.values())
-            seeds = [torch.ones_like(t) for t in outputs]
+            with torch.no_grad():  # recomputation is told from backward by its gradient mode
+                seeds = [torch.ones_like(t) for t in outputs]
     if outputs:
         torch.autograd.backward(outputs, seeds)
         del seeds
