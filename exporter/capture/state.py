@@ -175,13 +175,8 @@ class Recording:
     def spec_of(self, tensor: torch.Tensor) -> Spec:
         """Return the interned geometry of a strided tensor."""
         host = tensor.device.type == "cpu" and not self.concrete
-        return self.specs.intern(
-            tensor.shape,
-            tensor.stride(),
-            tensor.storage_offset(),
-            tensor.dtype,
-            host,  # type: ignore[arg-type]  # no symbolic sizes here
-        )
+        offset: Any = tensor.storage_offset()  # an int: there are no symbolic sizes here
+        return self.specs.intern(tensor.shape, tensor.stride(), offset, tensor.dtype, host)
 
     def known(self, tensor: torch.Tensor) -> Known:
         """Return the record of a tensor object."""
