@@ -46,6 +46,8 @@ class TensorCopier:
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
+        # Values that nobody knows are the same in every profile.
+        self.generator = torch.Generator().manual_seed(0)
         self._storages: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
 
     def copy(self, tensor: torch.Tensor) -> torch.Tensor:
@@ -74,7 +76,7 @@ class TensorCopier:
             elements = untyped.nbytes() // source.itemsize
             base = torch.empty(elements, dtype=source.dtype, device=self.device)
             if self.device.type != "meta" and source.device.type == "meta":
-                _fill(base)
+                _fill(base, self.generator)
             elif self.device.type != "meta":
                 base.copy_(source.as_strided((elements,), (1,), 0))
             self._storages[untyped._cdata] = entry = (source, base)
@@ -84,10 +86,10 @@ class TensorCopier:
         return base.as_strided(source.shape, source.stride(), source.storage_offset())
 
 
-def _fill(base: torch.Tensor) -> None:
+def _fill(base: torch.Tensor, generator: torch.Generator) -> None:
     """Fill a tensor whose values nobody knows with small random numbers."""
     if base.is_floating_point():
-        base.normal_(0, 0.02)
+        base.normal_(0, 0.02, generator=generator)
     else:
         base.zero_()
 
@@ -112,7 +114,7 @@ def copy_model(model: nn.Module, copier: TensorCopier) -> nn.Module:
         parameter.grad = None
         law = remembered_law(original)
         if law is not None and not parameter.is_meta:
-            parameter.data.normal_(law.mean, law.std)
+            parameter.data.normal_(law.mean, law.std, generator=copier.generator)
     return copied
 
 
