@@ -1,0 +1,45 @@
+"""The documentation says what is so."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+from make_readme import CONSOLE, PYTHON, README, with_outputs
+
+ROOT = Path(__file__).parent.parent
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), ROOT / "benchmarks/README.md"])
+
+
+@pytest.mark.slow
+def test_examples_of_the_readme_print_what_they_show() -> None:
+    """Every shown command and program is run, and its output compared."""
+    page = README.read_text()
+    assert len(CONSOLE.findall(page)) >= 4
+    assert len(PYTHON.findall(page)) == 1
+    assert with_outputs(page) == page
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_of_a_page_lead_somewhere(page: Path) -> None:
+    """Every relative link names a file of the repository."""
+    for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text()):
+        if "://" not in target:
+            assert (page.parent / target).exists(), target
+
+
+def test_readme_shows_the_two_commands_that_a_newcomer_needs() -> None:
+    """Set-up and main job in one line, set-up and tests in another."""
+    page = README.read_text()
+    start = "python3 -m venv .venv && . .venv/bin/activate && pip install "
+    assert f"{start}. && export-profiles --zoo torchvision" in page
+    assert f"{start}'.[test]' && pytest" in page
+
+
+def test_version_has_a_changelog() -> None:
+    """The package's version is released or being prepared."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    changelog = (ROOT / "CHANGELOG.md").read_text()
+    assert "## Unreleased" in changelog or f"## {project['version']}" in changelog
