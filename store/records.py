@@ -1,4 +1,4 @@
-"""The records that a profile is made of: frozen, stdlib only, in the order of their tables' columns.
+"""The records that a profile is made of: frozen, stdlib only, fields in the order of columns.
 
 One rule for what is absent: an integer that names nothing is ``-1``, a text that says nothing is
 ``""``, a JSON list without members is ``[]``. ``None`` appears nowhere.

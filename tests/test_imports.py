@@ -43,7 +43,7 @@ def _imports(path: Path) -> set[str]:
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_file_imports_only_what_its_package_may(path: Path) -> None:
-    """exporter and queries use the store, nothing uses the exporter, libraries have homes."""
+    """Exporter and queries use the store, nothing uses the exporter, libraries have homes."""
     package = path.relative_to(ROOT).parts[0]
     imported = _imports(path)
     assert imported & set(PACKAGES) <= MAY_IMPORT[package]

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from exporter.profiling import profile_built
-from exporter.settings import Settings
 from exporter.zoo.registry import load_zoo
-from store.records import Profile
+
+if TYPE_CHECKING:
+    from exporter.settings import Settings
+    from store.records import Profile
 
 ZOO = load_zoo("torchvision")
 DETECTORS = tuple(n for n in ZOO.names() if "rcnn" in n or n.startswith(("fcos", "retina", "ssd")))
