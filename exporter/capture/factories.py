@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils._device import _device_constructors
+from torch.utils._pytree import tree_map_only
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,10 +41,21 @@ def _from_data(
         return func, args, kwargs
     if device is not None and torch.device(device).type != "meta":
         return func, args, kwargs
+    args = tree_map_only(torch.Tensor, _values_of(recording), args)
     host = func(*args, **{**kwargs, "device": "cpu"})
     if device is None and host.dim() == 0:
         return identity, (host,), {}
     return torch.Tensor.to, (host, recording.device), {}
+
+
+def _values_of(recording: Recording) -> Callable[[torch.Tensor], torch.Tensor]:
+    """Return what gives a number in a list its value, where that is known."""
+
+    def value_of(tensor: torch.Tensor) -> torch.Tensor:
+        value = recording.value_of(tensor)
+        return tensor if value is None else value
+
+    return value_of
 
 
 def identity(tensor: torch.Tensor) -> torch.Tensor:

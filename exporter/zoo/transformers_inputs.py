@@ -38,6 +38,11 @@ _TOWERS: dict[str, tuple[str, ...]] = {
     "clvp": ("input_features",),
     "decision_transformer": ("states", "actions", "rewards", "returns_to_go", "timesteps"),
     "flava": ("pixel_values",),
+    "kosmos-2": ("input_ids", "image_embeds_position_mask"),
+    "tvp": ("pixel_values",),
+    "instructblip": ("input_ids",),
+    "instructblipvideo": ("input_ids",),
+    "molmo2": ("mm_token_type_ids",),
     "idefics": ("pixel_values", "image_attention_mask"),
     "layoutlmv2": ("bbox", "image"),
     "layoutlmv3": ("bbox", "pixel_values"),
@@ -65,10 +70,12 @@ _CONTRASTIVE = ("pixel_values", "pixel_values_videos", "input_features", "pixel_
                 "spatial_shapes")  # fmt: skip
 # Audio tokens beside each text token: where the configuration says how many.
 _CODEBOOKS = {"kyutai_speech_to_text": "num_codebooks"}
+# Texts with any number of images each: one here.
+_SEVERAL_IMAGES = {"idefics", "idefics2", "idefics3", "smolvlm", "modernvbert"}
 # Images that come as rows of flattened patches, a row for each image.
 _FLAT_PATCHES = {"gemma4_vision", "siglip2", "siglip2_vision_model"}
 # Videos that come as `pixel_values`, and pairs of images that are to be matched.
-_CLIPS = {"instructblipvideo", "timesformer", "videomae", "vivit", "xclip"}
+_CLIPS = {"instructblipvideo", "timesformer", "tvp", "videomae", "vivit", "xclip"}
 _PAIRS = {"efficientloftr", "lightglue"}
 # One second of sound as a plain row of samples; the others have a dimension for channels.
 _MONO = {
@@ -105,6 +112,8 @@ def make_inputs(
         value = maker.make(parameter)
         if value is not None:
             given[parameter] = value
+    if "input_ids" in given and "pixel_values" not in given:
+        given |= maker.images_for_text(signature)
     return given
 
 
@@ -133,6 +142,55 @@ def _wanted(name: str, model: Any, signature: Any) -> Iterator[str]:
     for key in signature:
         if key in wanted:
             yield key
+
+
+class _VisionTower(torch.nn.Module):
+    """The part of a model that makes features of images."""
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, **images: Any) -> Any:
+        with torch.no_grad():
+            features = self.model.get_image_features(**images)  # type: ignore[operator]
+        return getattr(features, "pooler_output", features)
+
+
+def count_features(model: torch.nn.Module, images: dict[str, Any]) -> int:
+    """Return how many numbers the vision tower makes of images, 0 if it does not take them."""
+    from exporter.capture.arguments import tensors_in
+    from exporter.capture.run import record_run
+    from exporter.isolate import TensorCopier, copy_inputs
+    from exporter.targets.rules import device_rules
+
+    meta = torch.device("meta")
+    tower = _VisionTower(model).train(model.training)
+    images = copy_inputs(images, TensorCopier(meta))
+    total = 0
+
+    def count(_module: Any, _args: Any, result: Any) -> None:
+        nonlocal total
+        total = sum(tensor.numel() for tensor in tensors_in(result))
+
+    handle = tower.register_forward_hook(count)
+    try:
+        with device_rules("meta"):
+            record_run(
+                tower,
+                (),
+                images,
+                input_names=[f"image_{i}" for i in range(len(tensors_in(images)))],
+                backward=False,
+                optimizer=None,
+                device=meta,
+                target="meta",
+            )
+    except Exception:  # noqa: BLE001 - the text alone is an input, too
+        return 0
+    finally:
+        handle.remove()
+    return total
 
 
 class _Maker:
@@ -203,8 +261,9 @@ class _Maker:
 
     def _image(self) -> tuple[int, int, int]:
         size = self.find("image_size", "img_size", "input_size", of=("vision", "image", "backbone"))
-        for owner in self._configs():  # a model of timm within
-            size = (getattr(owner, "model_args", None) or {}).get("img_size", size)
+        for module in self.model.modules():
+            if type(module).__module__.startswith("timm.") and hasattr(module, "img_size"):
+                size = module.img_size
         if isinstance(size, dict):
             size = (size.get("height", _IMAGE_SIZE), size.get("width", _IMAGE_SIZE))
         if isinstance(size, (list, tuple)):
@@ -257,6 +316,9 @@ class _Maker:
             return ids
         return ids[..., None].expand(-1, -1, getattr(self.config, codebooks) + 1).contiguous()
 
+    def make_mm_token_type_ids(self) -> torch.Tensor:
+        return torch.zeros(self.batch, self.seq, dtype=torch.int64)
+
     def make_encoder_hidden_states(self) -> torch.Tensor:
         return self.floats(self.batch, 257, self.config.encoder_hidden_size)
 
@@ -283,6 +345,34 @@ class _Maker:
             return self.floats(self.batch, self.seq, 4)
         return torch.zeros(self.batch, self.seq, 4, dtype=torch.int64)
 
+    def images_for_text(self, signature: Any) -> dict[str, Any]:
+        """Return one image for each text of a language model, with the tokens it stands for.
+
+        The model itself tells how many tokens an image has: its vision tower runs once. {} for a
+        model that takes no images, or whose images come otherwise; its input is text alone then.
+        """
+        token = getattr(self.config, "image_token_id", None)
+        if token is None:
+            token = getattr(self.config, "image_token_index", None)
+        tower = getattr(self.model, "get_image_features", None)
+        if token is None or tower is None or "pixel_values" not in signature:
+            return {}
+        names = [key for key in inspect.signature(tower).parameters if key in signature]
+        values = {key: self.make(key) for key in names}
+        images = {key: value for key, value in values.items() if value is not None}
+        width = self.find("hidden_size", "d_model", of=("text",))
+        count = count_features(self.model, images) // (width * self.batch)
+        if count == 0:
+            return {}
+        text = self.ids(self.seq, self._vocabulary())
+        ids = torch.cat([torch.full((self.batch, count), token), text], dim=1)
+        images |= {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+        if "mm_token_type_ids" in signature:
+            images["mm_token_type_ids"] = (ids == token).long()
+        if "token_type_ids" in signature:
+            images["token_type_ids"] = (ids == token).long()
+        return images
+
     # --- images ---------------------------------------------------------------------------------
 
     def make_pixel_values(self) -> torch.Tensor:
@@ -296,7 +386,7 @@ class _Maker:
             return self.floats(self.batch, self._frames(), channels, height, width)
         if self.name in _PAIRS:
             return self.floats(self.batch, 2, channels, height, width)
-        if self.name == "idefics":  # any number of images for a text
+        if self.name in _SEVERAL_IMAGES:
             return self.floats(self.batch, 1, channels, height, width)
         return self.floats(self.batch, channels, height, width)
 
@@ -332,6 +422,10 @@ class _Maker:
 
     make_image_grid_thw = make_grid_thw
 
+    def make_image_sizes(self) -> torch.Tensor:
+        _, height, width = self._image()
+        return torch.tensor([[height, width]]).repeat(self.batch, 1)
+
     def make_merge_sizes(self) -> torch.Tensor:
         return torch.full((self.batch,), 2)
 
@@ -345,6 +439,11 @@ class _Maker:
 
     def make_pixel_attention_mask(self) -> torch.Tensor:
         return self.ones(self.batch, _PATCHES * _PATCHES)
+
+    def make_image_embeds_position_mask(self) -> torch.Tensor:
+        mask = torch.zeros(self.batch, self.seq, dtype=torch.bool)
+        mask[:, : self.config.latent_query_num] = True
+        return mask
 
     def make_image_attention_mask(self) -> torch.Tensor:
         return self.ones(self.batch, self.seq, 1)
