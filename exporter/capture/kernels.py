@@ -117,7 +117,11 @@ def plain_run(
         # A device may mix with host scalars only; a model that mixes more runs as if all its
         # tensors had been moved.
         args, kwargs = tree_map_only(Tensor, _to_meta, (args, kwargs))
-    result, values = _execute(mode, func, info, signature, args, kwargs)
+    try:
+        result, values = _execute(mode, func, info, signature, args, kwargs)
+    except Exception as error:
+        error.operator = info.name  # type: ignore[attr-defined]  # for the message that names it
+        raise
     flat, container = _flatten(result)
     outputs, replayable = _classify(recording, signature, flat)
     key = signature.key
@@ -128,6 +132,7 @@ def plain_run(
         if (
             info.memo
             and replayable
+            and not recording.concrete  # what a real run selects, no other run may repeat
             and signature.hosts == 0
             and (signature.knowns or not on_host(kwargs))
         ):

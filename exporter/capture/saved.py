@@ -35,7 +35,7 @@ def saved_tensors(recording: Recording, outputs: list[torch.Tensor]) -> list[tup
                 continue
             for one in packed if isinstance(packed, (tuple, list)) else (packed,):
                 data = one.data if one is not None else None
-                if data is not None:
+                if isinstance(data, torch.Tensor):  # else what a hook made of it
                     number = node._sequence_nr()
                     found.append((number, _known(recording, data, number)))
         for following, _ in node.next_functions:
