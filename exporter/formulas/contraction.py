@@ -73,6 +73,23 @@ def outer_macs(args: Args, _kwargs: Kwargs, _outputs: Outputs) -> int:
     return int(left.numel * right.numel) * dtype_factor(left, right)
 
 
+@register(aten.mul, aten.multiply, counts="macs")
+def outer_product_macs(args: Args, _kwargs: Kwargs, _outputs: Outputs) -> int:
+    """Rows x columns where a column (n, 1) meets a row (m) or (1, m), else 0.
+
+    ``torch.outer`` runs so, and so does the gradient of the matrix in a product with a vector; a
+    product of the same matrices with ``mm`` counts the same.
+    """
+    left, right = args[0], args[1]
+    if not isinstance(left, TensorSpec) or not isinstance(right, TensorSpec):
+        return 0
+    is_column = len(left.shape) == 2 and left.shape[1] == 1 < left.shape[0]
+    is_row = right.shape and right.shape[-1] == right.numel > 1 and len(right.shape) <= 2
+    if not is_column or not is_row:
+        return 0
+    return int(left.numel * right.numel) * dtype_factor(left, right)
+
+
 @register(aten._grouped_mm, aten._scaled_grouped_mm, aten._scaled_grouped_mm_v2, counts="macs")
 def grouped_product_macs(args: Args, _kwargs: Kwargs, _outputs: Outputs) -> int:
     """Rows x contracted length x columns, x groups where both operands are batched.

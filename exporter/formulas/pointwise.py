@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import torch
 
+from exporter.formulas.contraction import outer_product_macs
 from exporter.formulas.operands import (
     Args,
     Kwargs,
@@ -27,7 +28,7 @@ aten = torch.ops.aten
 
 
 @register(
-    aten.add, aten.mul, aten.multiply, aten.div, aten.divide, aten.true_divide, aten.neg,
+    aten.add, aten.div, aten.divide, aten.true_divide, aten.neg,
     aten.negative, aten.pow, aten.rsub, aten.where, aten.sum, aten.mean,
     aten.relu, aten.hardswish, aten.hardswish_backward, aten.hardtanh, aten.hardtanh_backward,
     aten.hardsigmoid, aten.hardsigmoid_backward, aten.gelu, aten.gelu_backward, aten.silu,
@@ -43,6 +44,17 @@ def published_flops(args: Args, kwargs: Kwargs, _outputs: Outputs) -> int:
     """
     first = first_tensor(args, kwargs)
     return first.numel if first.shape else 0
+
+
+@register(aten.mul, aten.multiply, counts="pointwise_flops")
+def product_flops(args: Args, kwargs: Kwargs, outputs: Outputs) -> int:
+    """Elements of the first operand, 0 if it has no dimension; 0 for an outer product.
+
+    Source: the published table's convention; an outer product counts as a contraction.
+    """
+    if outer_product_macs(args, kwargs, outputs):
+        return 0
+    return published_flops(args, kwargs, outputs)
 
 
 _UNARY = (
