@@ -65,6 +65,10 @@ class Signature:
 class OpMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Records operators, tensors, uses and storages; makes outputs from the memo where it can."""
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # its guard costs more than the lookup; nothing is compiled while recording
+
     def __init__(
         self, recording: Recording, memo: Memo, calls: CallTracker, *, use_memo: bool = True
     ) -> None:
