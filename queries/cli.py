@@ -53,7 +53,7 @@ LISTED = (
 @database_option
 @format_option
 def list_(pattern: str | None, url: str, form: str) -> None:
-    r"""List the stored profiles, or those whose model matches.
+    """List the stored profiles, or those whose model matches.
 
     \b
     Example:
@@ -72,7 +72,7 @@ def list_(pattern: str | None, url: str, form: str) -> None:
 @database_option
 @format_option
 def show(profile: str, url: str, form: str) -> None:
-    r"""Show all that is known of one profile as a whole.
+    """Show all that is known of one profile as a whole.
 
     \b
     Example:
@@ -129,7 +129,7 @@ def critical_path(
     url: str,
     form: str,
 ) -> None:
-    r"""Show the chain of work that no parallelism can shorten.
+    """Show the chain of work that no parallelism can shorten.
 
     \b
     Examples:
@@ -172,7 +172,7 @@ def critical_path(
 @database_option
 @format_option
 def liveness(profile: str, by: str, plot: str | None, top: int | None, url: str, form: str) -> None:
-    r"""Show the memory of a step: its peak, what is live there, and how little would do.
+    """Show the memory of a step: its peak, what is live there, and how little would do.
 
     \b
     Examples:
@@ -207,7 +207,7 @@ def liveness(profile: str, by: str, plot: str | None, top: int | None, url: str,
 @database_option
 @format_option
 def totals(profile: str, by: str, depth: int | None, top: int | None, url: str, form: str) -> None:
-    r"""Show sums of work and memory: by module, by operator or by phase.
+    """Show sums of work and memory: by module, by operator or by phase.
 
     \b
     Example:
@@ -237,7 +237,7 @@ def totals(profile: str, by: str, depth: int | None, top: int | None, url: str, 
 @database_option
 @format_option
 def compare(a: str, b: str, changed: bool, url: str, form: str) -> None:
-    r"""Show two profiles side by side, call by call.
+    """Show two profiles side by side, call by call.
 
     \b
     Example:
@@ -274,7 +274,7 @@ def compare(a: str, b: str, changed: bool, url: str, form: str) -> None:
 def fits(
     profile: str, devices: tuple[str, ...], optimizer: str, batches: bool, url: str, form: str
 ) -> None:
-    r"""Show whether a step fits into the memory of devices, and what fills it.
+    """Show whether a step fits into the memory of devices, and what fills it.
 
     \b
     Example:
@@ -301,7 +301,7 @@ def fits(
 @database_option
 @format_option
 def sql(query: str | None, url: str, form: str) -> None:
-    r"""Answer one SELECT; without QUERY it is read from standard input. Nothing can be changed.
+    """Answer one SELECT; without QUERY it is read from standard input. Nothing can be changed.
 
     \b
     Example:
@@ -325,7 +325,7 @@ def sql(query: str | None, url: str, form: str) -> None:
 )  # fmt: skip
 @database_option
 def report(profile: str, output: str, device: str, url: str) -> None:
-    r"""Write one profile as a page to look at; it needs no network.
+    """Write one profile as a page to look at; it needs no network.
 
     \b
     Example:
@@ -353,7 +353,7 @@ def report(profile: str, output: str, device: str, url: str) -> None:
 )  # fmt: skip
 @database_option
 def export(profile: str, name: str, output: str, device: str, url: str) -> None:
-    r"""Write one profile for another program.
+    """Write one profile for another program.
 
     \b
     Formats:
