@@ -350,7 +350,9 @@ def carry_values(
         if signature.uses and any(use[3] for use in signature.uses):
             forget_values(signature)
         return
-    if all(t._ep.value is not None and t._ep.storage.valued for t in outputs) and not any(  # type: ignore[attr-defined]
+    # A tensor that an operator reshaped in place is to be recognised anew.
+    known = [recording.known(tensor) for tensor in outputs]
+    if all(one.value is not None and one.storage.valued for one in known) and not any(
         use[3] for use in signature.uses
     ):
         return
