@@ -115,7 +115,9 @@ class Span:
 class _Open:
     """A call that has begun."""
 
-    __slots__ = ("kind", "live_begin", "module_id", "name", "op_begin", "storage_begin", "target")
+    __slots__ = (
+        "given", "kind", "live_begin", "module_id", "name", "op_begin", "storage_begin", "target",
+    )  # fmt: skip
 
     def __init__(self, kind: str, name: str, target: str, module_id: int, rec: Recording) -> None:
         self.kind = kind
@@ -125,6 +127,7 @@ class _Open:
         self.op_begin = rec.op_count
         self.live_begin = rec.live_bytes
         self.storage_begin = len(rec.storages)
+        self.given: list[Known] | None = None  # what came in, where hooks may have changed it
 
 
 class CallTracker(TorchFunctionMode):
@@ -232,7 +235,7 @@ class CallTracker(TorchFunctionMode):
 
     # --- modules --------------------------------------------------------------------------------
 
-    def _before(self, module: nn.Module, _: Any) -> None:
+    def _before(self, module: nn.Module, args: Any) -> None:
         if self._depth:
             self._depth += 1
             return
@@ -255,6 +258,8 @@ class CallTracker(TorchFunctionMode):
                 path = self.paths[module_id] or type(module).__name__.lower()
                 self._open = _Open("call_module", path, path, module_id, recording)
                 recording.node = -1
+                if module._forward_pre_hooks:  # they may put something else in its place
+                    self._open.given = [recording.known(tensor) for tensor in tensors_in(args)]
             elif self._recomputation is not None:
                 self._recomputation.enter(self.paths[module_id], module_id)
         else:
@@ -331,7 +336,7 @@ class CallTracker(TorchFunctionMode):
     def add_output(self, result: Any) -> None:
         """Add the node that gathers the model's outputs."""
         node_id = self._add_node("output", "output", "output", 0)
-        self._link(node_id, tensors_in(result), "data")
+        self._link(node_id, list(map(self.recording.known, tensors_in(result))), "data")
         self.nodes[node_id][5] = arguments_text((result,), {}, self._tensor_text)
 
     def recomputed(self, operator: str) -> tuple[int, int]:
@@ -365,19 +370,18 @@ class CallTracker(TorchFunctionMode):
         if node_id < 0:
             node_id = self._add_node(opened.name, opened.kind, opened.target, opened.module_id)
         op_end = recording.op_count
-        number = torch._C._autograd._get_sequence_nr()
-        if number != recording.sequence and op_end > opened.op_begin:
-            for i in range(recording.sequence, number):  # nodes made after the last operator
-                recording.sequence_ops[i] = op_end - 1
-            recording.sequence = number
+        if op_end > opened.op_begin:
+            recording.claim_sequence_numbers(op_end - 1)  # of nodes made after the last operator
         edge_kind = "alias"
         for row in recording.ops[opened.op_begin : op_end]:
             if not row[11]:  # is_view
                 edge_kind = "data"
                 break
-        inputs = tensors_in(args)
+        inputs = list(map(recording.known, tensors_in(args)))
+        if opened.given is not None:
+            inputs = list({id(known): known for known in (*opened.given, *inputs)}.values())
         if kwargs:
-            inputs += tensors_in(kwargs)
+            inputs += map(recording.known, tensors_in(kwargs))
         node = self.nodes[node_id]
         node[5] = arguments_text(args, kwargs, self._tensor_text)
         self._link(node_id, inputs, edge_kind)
@@ -411,11 +415,9 @@ class CallTracker(TorchFunctionMode):
     def _tensor_text(self, tensor: torch.Tensor) -> str:
         return f'{{"tensor": {self.recording.known(tensor).tensor_id}}}'
 
-    def _link(self, node_id: int, inputs: list[torch.Tensor], kind: str) -> None:
+    def _link(self, node_id: int, inputs: list[Known], kind: str) -> None:
         """Add the edges of a call's operands, from who returned or last wrote them."""
-        recording = self.recording
-        for position, tensor in enumerate(inputs):
-            known = recording.known(tensor)
+        for position, known in enumerate(inputs):
             storage = known.storage
             source = max(known.node, storage.last_writer)
             if 0 <= source != node_id:

@@ -12,7 +12,7 @@ import torch
 from torch.nn import Parameter
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from exporter.capture import kernels
+from exporter.capture import kernels, values
 from exporter.capture.memo import FRESH, LIST, NOTHING, SAME, SINGLE, VIEW
 from exporter.capture.opinfo import INFOS as _INFOS
 from exporter.capture.opinfo import op_info
@@ -136,11 +136,11 @@ class OpMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 result = kernels.plain_run(self, func, info, signature, args, kwargs or {})
             if recording.phase == "forward":
                 if not signature.unknown:
-                    kernels.carry_values(recording, func, signature, args, kwargs or {}, result)
+                    values.carry_values(recording, func, signature, args, kwargs or {}, result)
                 elif info.geometry_only:
-                    kernels.carry_geometry(recording, func, args, kwargs or {}, result)
+                    values.carry_geometry(recording, func, args, kwargs or {}, result)
                 elif writes:
-                    kernels.forget_values(signature)
+                    values.forget_values(signature)
         return result
 
     def _add(
@@ -235,12 +235,12 @@ class OpMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
                     known.storage for use, known in zip(uses, knowns, strict=True) if use[3]
                 ]
             if _sequence_number() != recording.sequence:
-                self._claim_sequence_numbers(op_id)
+                recording.claim_sequence_numbers(op_id)
         elif phase == "backward":
             if _grad_enabled():
                 phase = "recompute"
                 node_id, forward_op = self.calls.recomputed(entry.operator)
-                self._claim_sequence_numbers(forward_op)
+                recording.claim_sequence_numbers(forward_op)
             else:
                 forward_op = self._differentiated()
                 if forward_op >= 0:
@@ -307,15 +307,6 @@ class OpMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
             if spec.spec_id not in by_spec:
                 by_spec[spec.spec_id] = known
 
-    def _claim_sequence_numbers(self, op_id: int) -> None:
-        """Link the autograd nodes made since the last operator to this one."""
-        recording = self.recording
-        number = _sequence_number()
-        if number != recording.sequence:
-            for i in range(recording.sequence, number):
-                recording.sequence_ops[i] = op_id
-            recording.sequence = number
-
     def _differentiated(self) -> int:
         """Return the forward operator whose derivative is being computed, -1 for the seeds."""
         node = _current_node()
@@ -327,5 +318,8 @@ class OpMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 variable = node.variable  # type: ignore[attr-defined]
                 known = getattr(variable, "_ep", None)
                 if known is not None:
-                    return self.recording.accumulator_ops.get(known.tensor_id, -1)
+                    # A recomputed region's own inputs are no parameters.
+                    return self.recording.accumulator_ops.get(
+                        known.tensor_id, self._last_forward_op
+                    )
         return self._last_forward_op

@@ -30,14 +30,14 @@ if TYPE_CHECKING:
     from exporter.capture.calls import CallTracker
     from exporter.capture.memo import Memo
     from exporter.capture.opinfo import OpInfo
-    from exporter.capture.state import Known, Recording
+    from exporter.capture.state import Recording
 
 Tensor = torch.Tensor
 DRAW, KEEP_ALL = "drawn-values", "keep-all"
 _DisableTorchFunction = torch._C.DisableTorchFunction
 
 
-class OracleMode(OpMode):
+class OracleMode(OpMode):  # type: ignore[no-untyped-call]
     """Records as ``OpMode`` does, follows the contents of storages, and answers for values.
 
     With the policy ``DRAW``, inputs, parameters and the outputs of contractions and norms without
@@ -112,7 +112,7 @@ class OracleMode(OpMode):
         """Return the contents of a storage that no operator made."""
         known = self.recording.known(tensor)
         elements = tensor.untyped_storage().nbytes() // tensor.itemsize
-        value = tensor if tensor.device.type == "cpu" else _value_of(known)
+        value = tensor if tensor.device.type == "cpu" else known.known_value()
         if value is not None:
             contents = Contents(elements, tensor.dtype, doubt=KNOWN, law=given_law(value))
             spec = known.spec
@@ -150,7 +150,7 @@ class OracleMode(OpMode):
         }
         return seen_args, seen_kwargs
 
-    def _follow(
+    def _follow(  # noqa: C901  # one branch per kind of operator
         self,
         func: Any,
         info: OpInfo,
@@ -187,7 +187,7 @@ class OracleMode(OpMode):
             )
             contents.seed = self._seed(op_id, index)
             if info.needs_values or tensor.device.type == "cpu":
-                value = tensor if tensor.device.type == "cpu" else _value_of(known)
+                value = tensor if tensor.device.type == "cpu" else known.known_value()
                 if value is not None:
                     contents.flat = value.detach().reshape(-1).clone()
             elif call is not None:
@@ -225,7 +225,3 @@ class OracleMode(OpMode):
         row = ops[op_id] if op_id < len(ops) else None
         origin = row[4] if row is not None and row[2] == "recompute" and row[4] >= 0 else op_id
         return origin * 8 + index
-
-
-def _value_of(known: Known) -> Tensor | None:
-    return known.value if known.storage.valued else None

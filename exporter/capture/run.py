@@ -111,8 +111,11 @@ def record_run(
         recording.adopt(tensor, category, category, path)
     run.model_storage_bytes = [storage.size_bytes for storage in recording.storages]
     inputs = tensors_in((args, kwargs))
+    given: set[int] = set()
     for name, tensor in zip(input_names, inputs, strict=True):
-        calls.add_input(name, recording.adopt(tensor, "input", "input", name))
+        if id(tensor) not in given:  # given twice, it is still one input
+            given.add(id(tensor))
+            calls.add_input(name, recording.adopt(tensor, "input", "input", name))
     options = {"use_memo": use_memo and not recording.concrete}
     mode = (
         OracleMode(recording, memo, calls, policy=assume, **options)
@@ -124,6 +127,8 @@ def record_run(
     states = torch.random.get_rng_state(), random.getstate()
     try:
         with ExitStack() as stack:
+            # A compiled part runs as it was written: its kernels are another device's.
+            stack.enter_context(torch.compiler.set_stance("force_eager"))
             calls.attach()
             stack.callback(calls.detach)
             stack.enter_context(calls)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from exporter.capture.deferred import Deferred
 from exporter.remember import remembered_value
 
 if TYPE_CHECKING:
@@ -68,7 +69,13 @@ class Known:
         self.spec = spec
         self.storage = storage
         self.node = node  # the call that last returned it
-        self.value: torch.Tensor | None = None
+        self.value: torch.Tensor | Deferred | None = None
+
+    def known_value(self) -> torch.Tensor | None:
+        """Return the tensor's values, None if they are not known."""
+        if not self.storage.valued:
+            return None
+        return self.value.get() if isinstance(self.value, Deferred) else self.value
 
 
 class Life:
@@ -114,6 +121,7 @@ class Recording:
         self.ops: list[tuple[Any, ...]] = []
         self.tensors: list[tuple[Any, ...]] = []
         self.uses: list[tuple[int, int, int, bool]] = []
+        self.deferred: list[Deferred] = []  # values not worked out yet
         self.late: list[tuple[int, int]] = []  # (op, bytes) of storages found after their birth
         self.written: list[Storage] = []  # written in place by the current call
         self.storages: list[Storage] = []
@@ -133,8 +141,14 @@ class Recording:
             return tensor
         if self.answer is not None:
             return self.answer(tensor)
-        known = self.known(tensor)
-        return known.value if known.storage.valued else None
+        return self.known(tensor).known_value()
+
+    def claim_sequence_numbers(self, op_id: int) -> None:
+        """Link the autograd nodes made since the last operator to this one."""
+        number = torch._C._autograd._get_sequence_nr()
+        for i in range(self.sequence, number):
+            self.sequence_ops[i] = op_id
+        self.sequence = number
 
     def new_storage(
         self, size_bytes: int, category: str, host: bool, birth: int, node: int

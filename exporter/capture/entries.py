@@ -1,0 +1,160 @@
+"""What the memo remembers of one call: made from the call's real or predicted results."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from exporter.capture.arguments import arguments_text
+from exporter.capture.memo import (
+    CONSTANT,
+    FRESH,
+    LIST,
+    NOTHING,
+    SAME,
+    SINGLE,
+    TUPLE,
+    VIEW,
+    Entry,
+    Template,
+)
+from exporter.formulas.registry import cost
+
+if TYPE_CHECKING:
+    from exporter.capture.dispatch import Signature
+    from exporter.capture.opinfo import OpInfo
+    from exporter.capture.state import Recording
+
+Tensor = torch.Tensor
+
+
+def as_specs(recording: Recording, structure: Any) -> Any:
+    """Return the arguments as formulas see them."""
+    if isinstance(structure, Tensor):
+        known = getattr(structure, "_ep", None)
+        if known is None or known.storage.recording is not recording:
+            return recording.spec_of(structure).tensor
+        return known.spec.tensor
+    if isinstance(structure, (list, tuple)):
+        return type(structure)(as_specs(recording, member) for member in structure)
+    if isinstance(structure, dict):
+        return {name: as_specs(recording, member) for name, member in structure.items()}
+    return structure
+
+
+def container_of(func: Any) -> int:
+    """Return what the schema packs the outputs in."""
+    returns = func._schema.returns
+    if not returns:
+        return NOTHING
+    if len(returns) > 1:
+        return TUPLE
+    return LIST if "[]" in str(returns[0].type) or "List" in str(returns[0].type) else SINGLE
+
+
+def flatten_result(result: Any) -> tuple[list[Any], int]:
+    """Return the outputs flat, and what they came in."""
+    if result is None:
+        return [], NOTHING
+    if isinstance(result, list):
+        return list(result), LIST
+    if isinstance(result, tuple):
+        if any(isinstance(member, (list, tuple)) for member in result):
+            flat: list[Any] = []
+            for member in result:
+                flat.extend(member if isinstance(member, (list, tuple)) else (member,))
+            return flat, -1  # nested: recorded, never replayed
+        return list(result), TUPLE
+    return [result], SINGLE
+
+
+def classify(
+    recording: Recording, signature: Signature, flat: list[Any]
+) -> tuple[tuple[Template, ...], bool]:
+    """Return where each output lives, by the storages that are really there."""
+    homes = {id(known.storage): i for i, known in reversed(list(enumerate(signature.knowns)))}
+    objects = {id(tensor): i for i, tensor in reversed(list(enumerate(signature.tensors)))}
+    outputs: list[Template] = []
+    fresh: set[int] = set()
+    replayable = True
+    for output in flat:
+        if not isinstance(output, Tensor):
+            outputs.append((CONSTANT, None, -1, output))
+            continue
+        same = objects.get(id(output))
+        if same is not None:
+            outputs.append((SAME, None, same, None))
+            continue
+        spec = recording.spec_of(output)
+        untyped = output.untyped_storage()
+        life = getattr(untyped, "_ep", None)
+        home = None if life is None else homes.get(id(life.storage))
+        if home is not None:
+            outputs.append((VIEW, spec, home, None))
+            # A view in another type (real parts of complex numbers) is no as_strided().
+            replayable = replayable and output.dtype == signature.tensors[home].dtype
+            continue
+        outputs.append((FRESH, spec, -1, None))
+        replayable = (
+            replayable
+            and untyped._cdata not in fresh
+            and not spec.host
+            and untyped.nbytes() == spec.span_bytes
+        )
+        fresh.add(untyped._cdata)
+    return tuple(outputs), replayable
+
+
+def _null(_: Tensor) -> str:
+    return "null"  # which tensor it is stands in tensor_uses
+
+
+def make_entry(
+    func: Any,
+    info: OpInfo,
+    signature: Signature,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    outputs: tuple[Template, ...],
+    container: int,
+) -> Entry:
+    """Return the memo's entry for one signature, with its cost."""
+    recording = signature.recording
+    operands = [known.spec for known in signature.knowns]
+    seen = [
+        spec.tensor
+        if spec is not None
+        else (operands[operand].tensor if code == SAME else constant)
+        for code, spec, operand, constant in outputs
+    ]
+    counted = cost(func, as_specs(recording, args), as_specs(recording, kwargs), tuple(seen))
+    moves = not all(code == VIEW for code, *_ in outputs) if outputs else True
+    read = written = 0
+    if moves:
+        distinct = {known.tensor_id: known.spec.size_bytes for known in signature.knowns}
+        read = sum(distinct.values())
+        written = sum(
+            spec.size_bytes for code, spec, *_ in outputs if code == FRESH and spec is not None
+        ) + sum(operands[i].size_bytes for i, use in enumerate(signature.uses) if use[3])
+    is_view = bool(outputs) and not moves
+    single = (
+        outputs[0][1]
+        if container == SINGLE and len(outputs) == 1 and outputs[0][0] == FRESH
+        else None
+    )
+    return Entry(
+        single,
+        outputs,
+        container,
+        info.name,
+        arguments_text(args, kwargs, _null),
+        counted.macs,
+        counted.pointwise_flops,
+        counted.flops_status,
+        read,
+        written,
+        is_view,
+        info.is_inplace,
+        info.is_random,
+    )
