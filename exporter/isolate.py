@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.overrides import TorchFunctionMode
-from torch.utils._pytree import tree_map_only
 
 from exporter.errors import TraceError
 from exporter.remember import remember_value, remembered_law, remembered_value
@@ -119,12 +118,18 @@ def copy_model(model: nn.Module, copier: TensorCopier) -> nn.Module:
 
 
 def copy_inputs(inputs: Any, copier: TensorCopier) -> Any:
-    """Return the inputs on the copier's device, one copy per tensor."""
-    copies: dict[int, torch.Tensor] = {}
+    """Return the inputs on the copier's device, one copy per tensor, however they are packed.
 
-    def one(tensor: torch.Tensor) -> torch.Tensor:
-        if id(tensor) not in copies:
-            copies[id(tensor)] = copier.copy(tensor)
-        return copies[id(tensor)]
-
-    return tree_map_only(torch.Tensor, one, inputs)
+    Raises:
+        TraceError: if an input refuses to be copied, naming the reason.
+    """
+    try:
+        with _Moving(copier):
+            return copy.deepcopy(inputs)
+    except TraceError:
+        raise
+    except Exception as error:
+        raise TraceError(
+            f"the inputs cannot be copied ({type(error).__name__}: {error}); "
+            "give what holds locks, files or generators a __deepcopy__"
+        ) from error
