@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 # Optional parameters that a model cannot do without: one tower each.
 _TOWERS: dict[str, tuple[str, ...]] = {
     "aimv2": ("pixel_values",),
+    "audioflamingo3_encoder": ("input_features_mask",),
     "bridgetower": ("pixel_values", "pixel_mask"),
     "blip_2_qformer": ("encoder_hidden_states",),
     "clvp": ("input_features",),

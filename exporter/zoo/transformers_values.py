@@ -24,12 +24,14 @@ _CODEBOOKS = {"kyutai_speech_to_text": "num_codebooks"}
 _SEVERAL_IMAGES = {"idefics", "idefics2", "idefics3", "smolvlm", "modernvbert"}
 # Images that come as rows of flattened patches, a row for each image.
 _FLAT_PATCHES = {"gemma4_vision", "siglip2", "siglip2_vision_model"}
+# Patches of all images side by side, in one row.
+_PACKED_PATCHES = {"minicpm_ocr_vision", "minicpmv4_7_vision"}
 # Videos that come as `pixel_values`, and pairs of images that are to be matched.
 _CLIPS = {"instructblipvideo", "timesformer", "tvp", "videomae", "vivit", "xclip"}
 _PAIRS = {"efficientloftr", "lightglue"}
 # One second of sound as a plain row of samples; the others have a dimension for channels.
 _MONO = {
-    "data2vec-audio", "hubert", "moonshine", "moonshine_streaming", "omniasr", "omniasr_audio",
+    "data2vec-audio", "hubert", "moonshine", "muse_spark_audio", "moonshine_streaming", "omniasr",
     "omniasr_ctc", "sew", "sew-d", "unispeech", "unispeech-sat", "wav2vec2", "wav2vec2-conformer",
     "wavlm",
 }  # fmt: skip
@@ -101,14 +103,19 @@ class InputMaker(Sizes):
             return self._patches()
         if self.name in _FLAT_PATCHES:
             patch = self.find("patch_size", of=("vision",))
-            return self.floats(self.batch, _PATCHES * _PATCHES, channels * patch * patch)
+            return self.floats(self.batch, self._side() ** 2, channels * patch * patch)
+        if self.name in _PACKED_PATCHES:
+            patch = self.find("patch_size", of=("vision",))
+            count = self.batch * (height // patch) * (width // patch)
+            return self.floats(1, channels, patch, patch * count)
+        several: tuple[int, ...] = ()
         if self.name in _CLIPS:
-            return self.floats(self.batch, self._frames(), channels, height, width)
-        if self.name in _PAIRS:
-            return self.floats(self.batch, 2, channels, height, width)
-        if self.name in _SEVERAL_IMAGES:
-            return self.floats(self.batch, 1, channels, height, width)
-        return self.floats(self.batch, channels, height, width)
+            several = (self._frames(),)
+        elif self.name in _PAIRS:
+            several = (2,)
+        elif self.name in _SEVERAL_IMAGES:
+            several = (1,)
+        return self.floats(self.batch, *several, channels, height, width)
 
     make_image = make_prompt_pixel_values = make_pixel_values
 
@@ -120,6 +127,11 @@ class InputMaker(Sizes):
         _, height, width = self._image()
         return self.ones(self.batch, height, width)
 
+    def _side(self) -> int:
+        """Return the patches on a side of an image: as many as can be pooled."""
+        pooled = self.find("pooling_kernel_size", default=1)
+        return _PATCHES // pooled * pooled
+
     def _takes_patches(self) -> bool:
         """Return whether images come as a row of flattened patches, with their grid."""
         signature = inspect.signature(type(self.model).forward).parameters
@@ -128,7 +140,7 @@ class InputMaker(Sizes):
     def _patches(self) -> torch.Tensor:
         channels, *_ = self._image()
         patch = self.find("patch_size", "spatial_patch_size", of=("vision",), default=14)
-        frames = self.find("temporal_patch_size", "patch_temporal_size", of=("vision",), default=1)
+        frames = self.find("temporal_patch_size", "patch_temporal", of=("vision",), default=1)
         count = self.batch * _PATCHES * _PATCHES
         return self.floats(count, channels * frames * patch * patch)
 
@@ -150,7 +162,7 @@ class InputMaker(Sizes):
         return torch.full((self.batch,), 2)
 
     def make_pixel_position_ids(self) -> torch.Tensor:
-        steps = torch.arange(_PATCHES)
+        steps = torch.arange(self._side())
         grid = torch.cartesian_prod(steps, steps)
         return grid.repeat(self.batch, 1, 1)
 
@@ -209,7 +221,8 @@ class InputMaker(Sizes):
             return self.floats(self.batch, _FRAMES, self.config.num_mel_bins)
         rate = self.find("sampling_rate", "sample_rate", of=("audio",), default=16000)
         if self.name in _MONO:
-            return self.floats(self.batch, rate)
+            step = getattr(self.config, "samples_per_token", 1)
+            return self.floats(self.batch, rate // step * step)
         channels = self.find("audio_channels", "num_channels", of=("audio",), default=1)
         return self.floats(self.batch, channels, rate)
 
@@ -225,6 +238,10 @@ class InputMaker(Sizes):
         positions = self.find("max_source_positions", of=("audio", "encoder"))
         if self.name in _BINS_FIRST:
             return self.floats(self.batch, bins, 2 * positions if positions else 3000)
+        if self.name == "clap":  # a spectrogram as an image of one channel
+            return self.floats(self.batch, 1, 1024, bins)
+        if self.name == "xcodec2":  # 50 frames for the second of sound beside them
+            return self.floats(self.batch, 50, bins)
         return self.floats(self.batch, _FRAMES, bins)
 
     def make_input_features_mask(self) -> torch.Tensor:
