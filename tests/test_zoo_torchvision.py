@@ -109,6 +109,28 @@ def test_unsuitable_settings_are_refused(name, size) -> None:
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        (Settings(seq_len=8), "no sequences"),
+        (Settings(overrides=(("num_class", "8"),)), "did you mean num_classes"),
+        (Settings(overrides=(("weights_backbone", "DEFAULT"),)), "without weights"),
+    ],
+)
+def test_unsuitable_keys_are_refused(settings, says) -> None:
+    """A key that the model lacks, a length of sequences, or weights are refused in one line."""
+    with pytest.raises(BuildError, match=f"resnet18.*{says}") as caught:
+        zoo.build("resnet18", settings)
+    assert "\n" not in str(caught.value)
+
+
+def test_keys_reach_the_builder() -> None:
+    """A keyword argument of the builder is the model's."""
+    built = zoo.build("resnet18", Settings(overrides=(("num_classes", "7"),)))
+    assert tuple(built.model.fc.weight.shape) == (7, 512)
+    assert json.loads(built.config) == {"set": {"num_classes": 7}}
+
+
 def test_unknown_zoo_suggests_a_known_one() -> None:
     """A misspelt zoo is refused with the right spelling."""
     with pytest.raises(UnknownZooError, match="did you mean 'torchvision'"):

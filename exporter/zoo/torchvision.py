@@ -10,7 +10,7 @@ figures can be compared:
 - video: 16 frames, of 112 for the ResNets and 224 for the others
 
 Models with auxiliary classifiers have them, as the released ones do. ``quantized_*`` are the
-quantizable variants in floating point.
+quantizable variants in floating point. ``--set`` gives keyword arguments of a model's builder.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 from exporter.zoo.base import Built
 from exporter.zoo.errors import BuildError
+from exporter.zoo.options import refuse_build, refuse_sequences
 
 if TYPE_CHECKING:
     import torch
@@ -102,15 +103,19 @@ class TorchvisionZoo:
             builder = get_model_builder(name)
         except ValueError as error:
             raise BuildError(f"torchvision has no model {name!r}") from error
+        refuse_sequences(name, settings)
         kind = _kind(builder.__module__)
         height, width = _image_size(name, kind, settings)
-        options = _options(name, kind, settings)
+        asked = settings.options()
+        if weights := [key for key in asked if key.startswith("weights")]:
+            raise BuildError(f"{name} is built without weights: leave out {weights[0]}")
+        options = _options(name, kind, settings) | asked
         try:
             with RememberLaws() if kind == "detection" else nullcontext():
                 model, built_on = build_on_meta(lambda: builder(weights=None, **options))
         except (RuntimeError, ValueError, TypeError, AssertionError) as error:
-            reason = " ".join(str(error).split())
-            raise BuildError(f"{name} cannot be built with {options}: {reason}") from error
+            plain = lambda: build_on_meta(lambda: builder(weights=None))[0]  # noqa: E731
+            raise refuse_build(name, options, error, plain) from error
         dtype = getattr(torch, settings.dtype)
         model.to(dtype).train(settings.mode == "train")
 

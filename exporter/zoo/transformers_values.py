@@ -129,7 +129,7 @@ class InputMaker(Sizes):
 
     def _side(self) -> int:
         """Return the patches on a side of an image: as many as can be pooled."""
-        pooled = self.find("pooling_kernel_size", default=1)
+        pooled: int = self.find("pooling_kernel_size", default=1)
         return _PATCHES // pooled * pooled
 
     def _takes_patches(self) -> bool:
