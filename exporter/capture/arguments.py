@@ -63,6 +63,11 @@ def arguments_text(
     return f"[{', '.join(texts)}]"
 
 
+def _key(name: Any) -> str:
+    text = str(name)
+    return f'"{text}"' if text.isidentifier() else json.dumps(text)
+
+
 def _text(  # noqa: C901, PLR0911  # a table of types
     value: Any, tensor_text: Callable[[torch.Tensor], str], depth: int
 ) -> str:
@@ -77,7 +82,7 @@ def _text(  # noqa: C901, PLR0911  # a table of types
     if cls is bool:
         return "true" if value else "false"
     if cls is float:
-        return json.dumps(value) if isfinite(value) else f'"{value}"'  # JSON has no infinity
+        return repr(value) if isfinite(value) else f'"{value}"'  # JSON has no infinity
     if cls is str:
         return json.dumps(value)
     if depth > _DEEPEST:
@@ -86,7 +91,7 @@ def _text(  # noqa: C901, PLR0911  # a table of types
         return f"[{', '.join([_text(member, tensor_text, depth + 1) for member in value])}]"
     if isinstance(value, dict):
         members = [
-            f"{json.dumps(str(name))}: {_text(member, tensor_text, depth + 1)}"
+            f"{_key(name)}: {_text(member, tensor_text, depth + 1)}"
             for name, member in value.items()
         ]
         return f"{{{', '.join(members)}}}"
@@ -94,5 +99,5 @@ def _text(  # noqa: C901, PLR0911  # a table of types
         fields = {name: getattr(value, name, None) for name in value.__dataclass_fields__}
         return _text(fields, tensor_text, depth + 1)
     if isinstance(value, _NAMED):
-        return json.dumps(str(value).removeprefix("torch."))
+        return f'"{str(value).removeprefix("torch.").replace(chr(34), "")}"'
     return json.dumps(f"<{cls.__name__}>")  # an object's own text may hold an address

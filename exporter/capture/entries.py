@@ -43,16 +43,6 @@ def as_specs(recording: Recording, structure: Any) -> Any:
     return structure
 
 
-def container_of(func: Any) -> int:
-    """Return what the schema packs the outputs in."""
-    returns = func._schema.returns
-    if not returns:
-        return NOTHING
-    if len(returns) > 1:
-        return TUPLE
-    return LIST if "[]" in str(returns[0].type) or "List" in str(returns[0].type) else SINGLE
-
-
 def flatten_result(result: Any) -> tuple[list[Any], int]:
     """Return the outputs flat, and what they came in."""
     if result is None:
@@ -118,9 +108,14 @@ def make_entry(
     kwargs: dict[str, Any],
     outputs: tuple[Template, ...],
     container: int,
+    specs: tuple[Any, Any] | None = None,
 ) -> Entry:
-    """Return the memo's entry for one signature, with its cost."""
+    """Return the memo's entry for one signature, with its cost.
+
+    ``specs``: the arguments as formulas see them, where the caller has them.
+    """
     recording = signature.recording
+    seen_args, seen_kwargs = specs or (as_specs(recording, args), as_specs(recording, kwargs))
     operands = [known.spec for known in signature.knowns]
     seen = [
         spec.tensor
@@ -128,7 +123,7 @@ def make_entry(
         else (operands[operand].tensor if code == SAME else constant)
         for code, spec, operand, constant in outputs
     ]
-    counted = cost(func, as_specs(recording, args), as_specs(recording, kwargs), tuple(seen))
+    counted = cost(func, seen_args, seen_kwargs, tuple(seen))
     moves = not all(code == VIEW for code, *_ in outputs) if outputs else True
     read = written = 0
     if moves:

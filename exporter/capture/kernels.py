@@ -11,7 +11,7 @@ import torch
 from torch.utils._pytree import tree_map_only
 
 from exporter.capture.deferred import resolved
-from exporter.capture.entries import as_specs, classify, container_of, flatten_result, make_entry
+from exporter.capture.entries import as_specs, classify, flatten_result, make_entry
 from exporter.capture.memo import CONSTANT, FRESH, SAME, SINGLE, Template
 from exporter.capture.rules import RULES
 from exporter.capture.state import Life
@@ -77,7 +77,7 @@ def first_run(
                 )
                 for spec in predicted
             )
-            entry = make_entry(func, info, signature, args, kwargs, outputs, container_of(func))
+            entry = make_entry(func, info, signature, args, kwargs, outputs, info.container, specs)
             mode.memo.entries[signature.key] = entry
             return mode.replay(
                 entry, signature.op_id, signature.knowns, signature.tensors, signature.uses

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import torch
 
+from exporter.capture.memo import LIST, NOTHING, SINGLE, TUPLE
+
 # Kernels that write running statistics without saying so in their schema: argument positions.
 _HIDDEN_WRITES = {
     "aten::native_batch_norm": (3, 4),
@@ -68,10 +70,21 @@ _GEOMETRY_ONLY = frozenset(
 )
 
 
+def _container_of(returns: list[torch._C.Argument]) -> int:
+    """Return what a schema packs its results in."""
+    if not returns:
+        return NOTHING
+    if len(returns) > 1:
+        return TUPLE
+    kind = str(returns[0].type)
+    return LIST if "[]" in kind or "List" in kind else SINGLE
+
+
 class OpInfo:
     """Schema facts of one operator overload, in the form that the hot path wants."""
 
     __slots__ = (
+        "container",
         "func",
         "geometry_only",
         "is_copy",
@@ -112,6 +125,7 @@ class OpInfo:
         dynamic = dynamic or qualified in _SIZED_BY_VALUES
         self.selects = qualified in _SELECTING  # its size depends on values if an index is a mask
         self.needs_values = dynamic and not self.selects
+        self.container = _container_of(schema.returns)
         self.is_copy = qualified == "aten::_to_copy"
         self.memo = (
             qualified not in _RESHAPING
