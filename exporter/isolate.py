@@ -82,7 +82,8 @@ class TensorCopier:
         base = entry[1]
         if base.dtype != source.dtype:
             base = base.view(source.dtype)
-        return base.as_strided(source.shape, source.stride(), source.storage_offset())
+        # `.data` makes it no view for autograd and autocast, as the original is none.
+        return base.as_strided(source.shape, source.stride(), source.storage_offset()).data
 
 
 def _fill(base: torch.Tensor, generator: torch.Generator) -> None:
