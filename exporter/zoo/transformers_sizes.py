@@ -72,6 +72,8 @@ class Sizes:
 
     def _image(self) -> tuple[int, int, int]:
         size = self.find("image_size", "img_size", "input_size", of=("vision", "image", "backbone"))
+        if self.name == "depth_pro":  # whose coarsest scale is one patch
+            size = int(self.config.patch_size / min(self.config.scaled_images_ratios))
         for module in self.model.modules():
             if type(module).__module__.startswith("timm.") and hasattr(module, "img_size"):
                 size = module.img_size
