@@ -10,7 +10,15 @@ from typing import Any, TypeVar
 import click
 from click.core import ParameterSource
 
-from exporter.settings import ATTENTIONS, AUTOCASTS, DTYPES, OPTIMIZERS, Settings
+from exporter.settings import (
+    ASSUMPTIONS,
+    ATTENTIONS,
+    AUTOCASTS,
+    CAPTURES,
+    DTYPES,
+    OPTIMIZERS,
+    Settings,
+)
 from exporter.zoo.own import OwnModel
 from store.records import TARGETS
 
@@ -184,6 +192,18 @@ configuration_options = _all(
         show_default=True,
         help="Add its step after the backward pass.",
     ),
+    click.option(
+        "--capture",
+        type=click.Choice(CAPTURES),
+        default="auto",
+        show_default=True,
+        help="Run on the meta device, or for real on the CPU with seeded values.",
+    ),
+    click.option(
+        "--assume",
+        type=click.Choice([name for name in ASSUMPTIONS if name]),
+        help="Where a size depends on unknown values: keep-all takes every predicate for true.",
+    ),
 )
 
 own_options = _all(
@@ -280,6 +300,8 @@ def settings_asked(options: dict[str, Any]) -> list[Settings]:
             attention=options["attention"],
             autocast=options["autocast"] or "",
             optimizer="" if options["optimizer"] == "none" else options["optimizer"],
+            capture=options["capture"],
+            assume=options["assume"] or "",
         )
         for batch_size in dict.fromkeys(options["batch_sizes"])
     ]

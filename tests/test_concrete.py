@@ -26,9 +26,12 @@ from exporter.settings import Settings
 from exporter.zoo.base import Built
 from exporter.zoo.building import build_on_meta
 from exporter.zoo.torchvision import zoo
+from store import open_store
+from tests.command import export_profiles
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from store.records import Profile
 
@@ -225,6 +228,26 @@ def test_determined_values_are_known_on_meta() -> None:
     profile = profile_model(Table(), (torch.zeros(1, 3, device="meta"), torch.tensor([1, 4])))
     assert profile.totals.capture == "meta"
     assert profile.nodes[-2].shape == "[9, 2]"
+
+
+def test_command_stores_nothing_unless_an_assumption_is_chosen(tmp_path: Path) -> None:
+    """The command fails by operator and line; with an assumption it stores it with the profile."""
+    (tmp_path / "picking.py").write_text(
+        "from torch import nn\n\n\nclass Pick(nn.Module):\n"
+        "    def forward(self, x):\n        return x[x > 0]\n"
+    )
+    url = f"sqlite:///{tmp_path}/study.db"
+    asked = ["--model", "picking:Pick", "--module-path", str(tmp_path), "--db", url]
+    asked += ["--input", "float32[4,3]"]
+    refused = export_profiles(*asked)
+    assert refused.returncode == 1
+    assert "aten.index.Tensor" in refused.stderr
+    assert "picking.py:6" in refused.stderr
+    assert export_profiles(*asked, "--assume", "keep-all").returncode == 0
+    with open_store(url) as store:
+        (totals,) = store.totals()
+        stored = store.read(totals.profile_id)
+    assert stored.info.assumption.startswith("keep-all")
 
 
 def test_too_large_real_run_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
