@@ -100,6 +100,12 @@ def copy_model(model: nn.Module, copier: TensorCopier) -> nn.Module:
     Raises:
         TraceError: if a part of the model refuses to be copied, naming the reason.
     """
+    for path, module in model.named_modules():
+        if isinstance(module, torch.jit.ScriptModule):  # copied in C++, where nothing is replaced
+            raise TraceError(
+                f"module {path!r} is compiled TorchScript, whose weights cannot be replaced; "
+                "profile the Python module that it was made from"
+            )
     try:
         with _Moving(copier):
             copied = copy.deepcopy(model)
