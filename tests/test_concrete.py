@@ -327,14 +327,17 @@ def test_prior_of_a_detector_reaches_its_scores() -> None:
     assert kept == [] or set(kept) == {"[0]"}
 
 
+DETECTORS = [n for n in zoo.names() if "rcnn" in n or n.startswith(("fcos", "retina", "ssd"))]
+ONE_OF_EACH = ["maskrcnn_resnet50_fpn", "retinanet_resnet50_fpn", "ssdlite320_mobilenet_v3_large"]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("mode", ["train", "eval"])
 @pytest.mark.parametrize(
-    "name",
-    [n for n in zoo.names() if "rcnn" in n or "ssd" in n or n.startswith(("fcos", "retina"))],
+    ("name", "mode"),
+    [*((name, "train") for name in DETECTORS), *((name, "eval") for name in ONE_OF_EACH)],
 )
 def test_detector_of_the_zoo_has_no_unknown_operator(name: str, mode: str) -> None:
-    """Every detector is profiled at its default size, and every operator is counted."""
+    """Detectors are profiled at their default sizes, and every operator is counted."""
     settings = Settings(mode=mode, backward=mode == "train")
     profile = profile_built(zoo.build(name, settings), settings)
     assert profile.totals.unknown_op_count == 0
