@@ -20,83 +20,14 @@ from torch.overrides import TorchFunctionMode
 
 from exporter.capture import factories
 from exporter.capture.arguments import arguments_text, tensors_in
+from exporter.capture.naming import FUNCTIONS, is_leaf, name_function
 from exporter.capture.recompute import Recomputation
 
 if TYPE_CHECKING:
     from exporter.capture.state import Known, Recording
 
-_CONTAINERS = (
-    nn.Sequential,
-    nn.ModuleList,
-    nn.ModuleDict,
-    nn.Transformer,
-    nn.TransformerEncoder,
-    nn.TransformerDecoder,
-    nn.TransformerEncoderLayer,
-    nn.TransformerDecoderLayer,
-)
-# Methods behind Python's operators: a person writes `a + b` and sees a function.
-_OPERATORS = frozenset(
-    {
-        "add",
-        "sub",
-        "mul",
-        "div",
-        "true_divide",
-        "floor_divide",
-        "remainder",
-        "pow",
-        "matmul",
-        "neg",
-        "abs",
-        "eq",
-        "ne",
-        "lt",
-        "le",
-        "gt",
-        "ge",
-        "bitwise_and",
-        "bitwise_or",
-        "bitwise_xor",
-        "bitwise_not",
-        "iadd",
-        "isub",
-        "imul",
-        "idiv",
-        "itruediv",
-        "ipow",
-        "radd",
-        "rsub",
-        "rmul",
-        "rdiv",
-        "rpow",
-        "rmatmul",
-        "getitem",
-        "setitem",
-        "invert",
-    }
-)
-
 
 _transform_level = torch._C._functorch.maybe_current_level
-_FUNCTIONS: dict[Any, tuple[str, str]] = {}
-
-
-def _name_function(func: Any) -> tuple[str, str]:
-    """Return a function's name and kind of node; kind "" for access to a tensor's attribute."""
-    name = getattr(func, "__name__", type(func).__name__)
-    if name in {"__get__", "__set__"}:
-        return name, ""  # not remembered: Python makes these objects anew at every access
-    name = name.strip("_")
-    is_method = name not in _OPERATORS and getattr(torch.Tensor, name, None) is func
-    named = _FUNCTIONS[func] = name, "call_method" if is_method else "call_function"
-    return named
-
-
-def is_leaf(module: nn.Module) -> bool:
-    """Return whether a module is one call: torch.fx's rule, transformer layers excepted."""
-    home = type(module).__module__
-    return (home.startswith(("torch.nn", "torch.ao.nn"))) and not isinstance(module, _CONTAINERS)
 
 
 @dataclass(slots=True)
@@ -197,7 +128,7 @@ class CallTracker(TorchFunctionMode):
                 return args[0]
         if _transform_level() is not None:  # inside vmap, tensors stand for slices of others
             return func(*args, **kwargs)
-        named = _FUNCTIONS.get(func) or _name_function(func)
+        named = FUNCTIONS.get(func) or name_function(func)
         name, kind = named
         if not kind:
             return self._access(name, func, args, kwargs)
