@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from rules_cases import FLOATS, INTS, check, shapes, tensors
 
 from exporter.capture.rules import norms, reductions
+from exporter.targets.rules import device_rules
 
 aten = torch.ops.aten
 FLAGS = st.booleans()
@@ -118,8 +119,46 @@ NORMS = {
 
 @pytest.mark.parametrize("op", sorted(norms.RULES, key=str), ids=str)
 def test_norm_rules_equal_the_meta_kernel(op):
-    """Every answer equals the kernel's outputs, and most cases are answered."""
-    check(op, NORMS[op])
+    """Every answer equals the kernel's outputs, and most cases are answered.
+
+    That of layer norm's backward is the one that every target has in place of torch's, which
+    returns the strides of the gradient that comes in where devices return row-major ones.
+    """
+    with device_rules("meta"):
+        check(op, NORMS[op])
+
+
+KINDS = {
+    "row-major": lambda *shape: torch.randn(shape),
+    "transposed": lambda a, b, *rest: torch.randn(b, a, *rest).transpose(0, 1),
+    "channels last": lambda *shape: torch.randn(shape).contiguous(
+        memory_format=torch.channels_last
+    ),
+    "permuted": lambda a, b, c, d: torch.randn(a, d, b, c).permute(0, 2, 3, 1),
+    "expanded": lambda a, *rest: torch.randn(1, *rest).expand(a, *rest),
+    "sliced": lambda a, b, c, d: torch.randn(a, b, c, d + 3)[..., :d],
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("gradient", KINDS)
+def test_layer_norm_has_the_layout_of_a_real_device(kind, gradient):
+    """Shapes, strides and dtypes of both directions are those of the CPU's kernels."""
+
+    def run(move):
+        x, g = move(KINDS[kind](2, 3, 4, 5)), move(KINDS[gradient](2, 3, 4, 5))
+        weight, bias = move(torch.randn(5)), move(torch.randn(5))
+        forward = aten.native_layer_norm(x, [5], weight, bias, 1e-5)
+        backward = aten.native_layer_norm_backward(
+            g, x, [5], *forward[1:], weight, bias, [True, True, True]
+        )
+        return [(t.shape, t.stride(), t.dtype) for t in (*forward, *backward)]
+
+    def to_meta(t):
+        return torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device="meta")
+
+    with device_rules("meta"):
+        assert run(to_meta) == run(lambda t: t)
 
 
 def _dims(draw, rank):

@@ -49,6 +49,35 @@ def _native_batch_norm() -> Kernel:
     return Kernel("native_batch_norm", "Meta", native_batch_norm, with_keyset=True)
 
 
+def layer_norm_backward(
+    grad_out: Tensor,
+    input: Tensor,  # noqa: A002
+    normalized_shape: list[int],
+    mean: Tensor,
+    rstd: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    output_mask: list[bool],
+) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    """Return the gradients that are asked for, row-major as every device makes them.
+
+    On meta torch keeps the strides of the gradient that comes in (``layer_norm_kernel.cpp`` and
+    ``layer_norm_kernel.cu`` ask for the contiguous format).
+    """
+    del grad_out, normalized_shape, mean, rstd
+
+    def dense(tensor: Tensor | None, *, wanted: bool) -> Tensor | None:
+        if tensor is None or not wanted:
+            return None
+        return torch.empty_like(tensor, memory_format=torch.contiguous_format)
+
+    return (
+        dense(input, wanted=output_mask[0]),
+        dense(weight, wanted=output_mask[1]),
+        dense(bias, wanted=output_mask[2]),
+    )
+
+
 def _register(library: Any, kernel: Kernel) -> None:
     # torch.library.Library would refuse meta kernels for operators that meta takes apart and
     # devices do not.
@@ -56,7 +85,10 @@ def _register(library: Any, kernel: Kernel) -> None:
 
 
 def _kernels(target: str, attention: str) -> tuple[Kernel, ...]:
-    kernels = (_native_batch_norm(),)
+    kernels = (
+        _native_batch_norm(),
+        Kernel("native_layer_norm_backward", "Meta", layer_norm_backward),
+    )
     if target == "cuda":
         return (*kernels, *cuda_kernels(attention))
     if target == "cpu":
@@ -74,7 +106,7 @@ def device_rules(
     C++ code. They hold for meta tensors of all threads, and are gone when the context is left.
 
     Args:
-        target: one of ``store.records.TARGETS``; ``meta`` only drops what no device keeps.
+        target: one of ``store.records.TARGETS``; ``meta`` only does what every device does.
         attention: one of ``ATTENTION_CHOICES``, for the target ``cuda``.
         autocast: runs the forward pass as in ``torch.autocast(target, autocast)``, until
             :func:`exporter.targets.autocast.end_autocast` is called. A region that the model

@@ -18,11 +18,9 @@ from exporter.capture.rules.layout import (
     Layout,
     contiguous,
     is_simple,
-    like,
     made_contiguous,
     mixed,
     reduced,
-    suggests_channels_last,
 )
 from exporter.capture.rules.pointwise import cast
 from exporter.formulas.spec import TensorSpec
@@ -194,30 +192,6 @@ def _layer_norm(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[TensorSp
     )
 
 
-def _made_row_major(spec: TensorSpec, compute: torch.dtype) -> Layout:
-    """Layout of ``t.to(dtype, memory_format=contiguous_format)``."""
-    shape, stride = spec.shape, spec.stride
-    if spec.dtype is compute and not suggests_channels_last(shape, stride):
-        return shape, stride
-    return shape, contiguous(shape)
-
-
-@lru_cache(_CACHE)
-def _layer_norm_backward_layout(
-    g: Layout, x: Layout, saved: tuple[Layout, Layout], weight: Layout | None, axis: int
-) -> tuple[Ints, Ints]:
-    """Strides of the gradient of the input and, if nothing is summed, of the weight."""
-    shape = x[0]
-    kept = reduced(shape, tuple(range(axis, len(shape))), keepdim=True)
-    mean, rstd = saved
-    if is_simple(g) and rstd[1] == contiguous(rstd[0]):
-        return g[1], g[1]
-    x_hat = mixed(mixed(x, mean), rstd)
-    g_hat = g if weight is None else mixed(g, weight)
-    inner = mixed(mixed(mixed(g_hat), kept), mixed(x_hat, kept))
-    return mixed(mixed(rstd), inner)[1], mixed(g, x_hat)[1]
-
-
 def _layer_norm_backward(
     args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[TensorSpec | None, ...] | None:
@@ -234,21 +208,13 @@ def _layer_norm_backward(
     for vector in (weight, bias):
         if vector is not None and (vector.shape != inner or vector.dtype is not dtype):
             return None
-    gradient = _made_row_major(g, compute)
-    stride, summand = _layer_norm_backward_layout(
-        gradient,
-        _made_row_major(x, compute),
-        ((outer, mean.stride), (outer, rstd.stride)),
-        None if weight is None else _made_row_major(weight, compute),
-        axis,
-    )
+    # Devices return row-major gradients whatever the strides of the operands; so does the kernel
+    # that ``exporter.targets`` puts in the place of torch's on meta, which keeps those of ``g``.
     flat = contiguous(inner)
-    weight_stride = flat if axis else summand
-    bias_stride = flat if axis else like(*gradient)
     return (
-        TensorSpec(shape, stride, 0, dtype) if mask[0] else None,
-        TensorSpec(inner, weight_stride, 0, dtype) if mask[1] and weight is not None else None,
-        TensorSpec(inner, bias_stride, 0, dtype) if mask[2] and bias is not None else None,
+        TensorSpec(shape, contiguous(shape), 0, dtype) if mask[0] else None,
+        TensorSpec(inner, flat, 0, dtype) if mask[1] and weight is not None else None,
+        TensorSpec(inner, flat, 0, dtype) if mask[2] and bias is not None else None,
     )
 
 
