@@ -151,14 +151,15 @@ def _resampling(draw, op):
         return [draw(tensors((*x.shape[:2], *size), (x.dtype,))), x], {}
     if "backward" in str(op):
         return [draw(tensors((*x.shape[:2], *size))), size, list(x.shape)], {}
-    return [x, size, *([draw(FLAGS)] if "bilinear" in str(op) else [])], {}
+    return [x, size, *([draw(FLAGS)] if "linear" in str(op) or "cubic" in str(op) else [])], {}
 
 
 @pytest.mark.parametrize("op", sorted(vision.RULES, key=str), ids=str)
 def test_pooling_and_resampling_rules_equal_the_meta_kernel(op):
     """Every answer equals the kernel's outputs, and most cases are answered."""
     adaptive = "adaptive" in str(op) or "upsample" in str(op)
-    check(op, lambda draw: (_resampling if adaptive else _pooling)(draw, op))
+    share = 0.1 if "bicubic" in str(op) else 0.4  # it answers for row-major images only
+    check(op, lambda draw: (_resampling if adaptive else _pooling)(draw, op), share)
 
 
 def _dropout(draw, op):
