@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from exporter.targets.allocator import (
     CachingAllocator,
+    Event,
     PoolTotals,
     replay,
     workspace_bytes,
@@ -243,3 +244,19 @@ def test_workspace_bytes_refuses_what_is_no_list_of_pairs(config):
     """The text at fault is named."""
     with pytest.raises(ValueError, match="workspace configuration"):
         workspace_bytes(config)
+
+
+def test_events_tell_what_was_reserved_served_and_freed() -> None:
+    """Every action stands in order with the sums after it, by hand."""
+    allocator = CachingAllocator(keep_events=True)
+    block = allocator.malloc(513)
+    allocator.free(block)
+    allocator.malloc(3 * M)
+    assert allocator.events == [
+        Event("segment", 0, 2 * M, PoolTotals(0, 0, 2 * M)),
+        Event("malloc", 0, 1024, PoolTotals(513, 1024, 2 * M)),
+        Event("free", 0, 1024, PoolTotals(0, 0, 2 * M)),
+        Event("segment", 2 * M, 20 * M, PoolTotals(0, 0, 22 * M)),
+        Event("malloc", 2 * M, 3 * M, PoolTotals(3 * M, 3 * M, 22 * M)),
+    ]
+    assert CachingAllocator().events == []

@@ -81,14 +81,30 @@ class PoolTotals:
     reserved_bytes: int
 
 
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that the allocator did, and its sums afterwards.
+
+    ``action``: "segment" (memory reserved), "malloc" or "free" (of a block).
+    """
+
+    action: str
+    address: int
+    size_bytes: int
+    totals: PoolTotals
+
+
 class CachingAllocator:
     """The allocator of one device and one stream, empty at first.
 
+    With ``keep_events`` it keeps what it does in ``events``, in order: the sums over time.
     Addresses are synthetic: segments follow each other from 0 in the order of their reservation,
     so every segment starts at a multiple of 2 MiB and the highest address is ``reserved_bytes``.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, keep_events: bool = False) -> None:
+        self.events: list[Event] = []
+        self._keep_events = keep_events
         self.requested_bytes = 0
         self.allocated_bytes = 0
         self.reserved_bytes = 0
@@ -131,6 +147,8 @@ class CachingAllocator:
         self.allocated_bytes += block.size
         self.peak_requested_bytes = max(self.peak_requested_bytes, self.requested_bytes)
         self.peak_allocated_bytes = max(self.peak_allocated_bytes, self.allocated_bytes)
+        if self._keep_events:
+            self.events.append(Event("malloc", block.address, block.size, self.totals()))
         return block
 
     def free(self, block: Block | None) -> None:
@@ -145,6 +163,8 @@ class CachingAllocator:
             raise ValueError(f"the block at address {block.address} is not in use")
         self.requested_bytes -= block.requested
         self.allocated_bytes -= block.size
+        if self._keep_events:
+            self.events.append(Event("free", block.address, block.size, self.totals()))
         block.in_use = False
         block.requested = 0
         merged = block
@@ -196,6 +216,8 @@ class CachingAllocator:
         block = Block(self.reserved_bytes, segment_bytes, is_small=is_small)
         self.reserved_bytes += segment_bytes
         self._first_blocks.append(block)
+        if self._keep_events:
+            self.events.append(Event("segment", block.address, block.size, self.totals()))
         return block
 
     def _add_free(self, block: Block) -> None:
