@@ -7,75 +7,20 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
 
 from exporter.targets.attention import ATTENTION_CHOICES, HALF_DTYPES
 from exporter.targets.autocast import autocast_rules
 from exporter.targets.cpu import CPU_KERNELS
 from exporter.targets.cuda import cuda_kernels
-from exporter.targets.dispatch import Kernel
+from exporter.targets.everywhere import common_kernels
 from store.records import TARGETS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from exporter.targets.dispatch import Kernel
+
 _active = threading.Lock()
-
-
-def _native_batch_norm() -> Kernel:
-    """Return the rule for what every device does: in eval mode, batch norm keeps no statistics.
-
-    On meta torch invents two tensors that backward never reads. In training, its own kernel runs.
-    """
-    original = torch.library.get_kernel("aten::native_batch_norm", "Meta")
-
-    def native_batch_norm(
-        keyset: torch._C.DispatchKeySet,
-        input: Tensor,  # noqa: A002
-        weight: Tensor | None,
-        bias: Tensor | None,
-        running_mean: Tensor | None,
-        running_var: Tensor | None,
-        training: bool,
-        momentum: float,
-        eps: float,
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        args = (input, weight, bias, running_mean, running_var, training, momentum, eps)
-        output, mean, invstd = original.call_boxed(keyset, *args)
-        if not training:
-            mean, invstd = mean.new_empty(0), invstd.new_empty(0)
-        return output, mean, invstd
-
-    return Kernel("native_batch_norm", "Meta", native_batch_norm, with_keyset=True)
-
-
-def layer_norm_backward(
-    grad_out: Tensor,
-    input: Tensor,  # noqa: A002
-    normalized_shape: list[int],
-    mean: Tensor,
-    rstd: Tensor,
-    weight: Tensor | None,
-    bias: Tensor | None,
-    output_mask: list[bool],
-) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-    """Return the gradients that are asked for, row-major as every device makes them.
-
-    On meta torch keeps the strides of the gradient that comes in (``layer_norm_kernel.cpp`` and
-    ``layer_norm_kernel.cu`` ask for the contiguous format).
-    """
-    del grad_out, normalized_shape, mean, rstd
-
-    def dense(tensor: Tensor | None, *, wanted: bool) -> Tensor | None:
-        if tensor is None or not wanted:
-            return None
-        return torch.empty_like(tensor, memory_format=torch.contiguous_format)
-
-    return (
-        dense(input, wanted=output_mask[0]),
-        dense(weight, wanted=output_mask[1]),
-        dense(bias, wanted=output_mask[2]),
-    )
 
 
 def _register(library: Any, kernel: Kernel) -> None:
@@ -85,10 +30,7 @@ def _register(library: Any, kernel: Kernel) -> None:
 
 
 def _kernels(target: str, attention: str) -> tuple[Kernel, ...]:
-    kernels = (
-        _native_batch_norm(),
-        Kernel("native_layer_norm_backward", "Meta", layer_norm_backward),
-    )
+    kernels = common_kernels()
     if target == "cuda":
         return (*kernels, *cuda_kernels(attention))
     if target == "cpu":

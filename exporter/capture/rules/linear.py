@@ -20,6 +20,8 @@ from exporter.capture.rules.pointwise import cast
 from exporter.formulas.spec import TensorSpec
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from exporter.capture.rules.dtypes import Rules
 
 aten = torch.ops.aten
@@ -122,7 +124,18 @@ def _convolution(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[TensorS
     shape = tuple(sizes)
     if min(shape) <= 0:
         return None
-    return (TensorSpec(shape, contiguous(shape), 0, x.dtype),)
+    # Devices pass the layout on; so does the kernel that ``exporter.targets`` puts in the place of
+    # torch's on meta, which does not.
+    return (TensorSpec(shape, _image_layout(x, weight)(shape), 0, x.dtype),)
+
+
+def _image_layout(x: TensorSpec, weight: TensorSpec) -> Callable[[Ints], Ints]:
+    """Return what arranges a convolution's results."""
+    if suggests_channels_last(x.shape, x.stride) or suggests_channels_last(
+        weight.shape, weight.stride
+    ):
+        return channels_last
+    return contiguous
 
 
 def _convolution_backward(
@@ -131,11 +144,7 @@ def _convolution_backward(
     g, x, weight, bias_sizes, *_, mask = args
     if kwargs or g.dtype not in FLOATS or 0 in x.shape or 0 in weight.shape:
         return None
-    arrange = contiguous
-    if suggests_channels_last(x.shape, x.stride) or suggests_channels_last(
-        weight.shape, weight.stride
-    ):
-        arrange = channels_last
+    arrange = _image_layout(x, weight)
     outs: list[TensorSpec | None] = []
     for wanted, shape in zip(mask, (x.shape, weight.shape), strict=False):
         outs.append(TensorSpec(shape, arrange(shape), 0, g.dtype) if wanted else None)
