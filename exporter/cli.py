@@ -191,7 +191,9 @@ def main() -> None:
     except click.ClickException as error:
         click.echo(f"Error: {error.format_message()}", err=True)
         status = error.exit_code
-    except BrokenPipeError:  # whoever read the output has seen enough
+    except OSError as error:
+        if not isinstance(error, BrokenPipeError):  # whose reader has seen enough
+            click.echo(f"Error: the output cannot be written: {error.strerror}", err=True)
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         status = 1
     except (click.Abort, KeyboardInterrupt):

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from store.records import Totals
 
 MIB = 1 << 20
+_LEAST_SECONDS = 1.0  # that an estimate is made from: several workers finish at the same time
 
 
 class RunProgress:
@@ -59,8 +60,10 @@ class RunProgress:
         if self._done == 1:  # until here the workers were starting
             self._first = time.monotonic()
         elif self._done < self._total:
-            each = (time.monotonic() - self._first) / (self._done - 1)
-            left_text = f"about {_duration(each * (self._total - self._done))} left"
+            elapsed = time.monotonic() - self._first
+            if elapsed > _LEAST_SECONDS:
+                each = elapsed / (self._done - 1)
+                left_text = f"about {_duration(each * (self._total - self._done))} left"
         status = "ok" if outcome.profile else "failed"
         line = f"{job_name(outcome.job)}  {status}  {outcome.seconds:.1f} s"
         if self._console.is_terminal:

@@ -6,14 +6,14 @@ This module itself imports torch only inside a worker, so the parent stays light
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import gc
 import os
 import pickle
 import resource
 import signal
-import threading
 import time
-from multiprocessing import connection, get_context, parent_process
+from multiprocessing import get_context, parent_process
 from typing import TYPE_CHECKING
 
 from exporter.jobs import Job, Limits, Outcome
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 
 _BEGUN = b""  # what a worker says before it begins a job
+_PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
 _LAST_WORDS_SECONDS = 5.0  # until a process that has closed its connection must be gone
 
 
@@ -85,8 +86,13 @@ class Worker:
         try:
             message = self._connection.recv_bytes()
         except (EOFError, OSError):
-            connection.wait([self._process.sentinel], _LAST_WORDS_SECONDS)
-            return self._failed(self._end)
+            # It is ending, or a model has closed what was open; joining might wait for ever.
+            deadline = time.monotonic() + _LAST_WORDS_SECONDS
+            while self._process.exitcode is None and time.monotonic() < deadline:
+                time.sleep(0.01)
+            gone = self._process.exitcode is not None
+            death = self._end()
+            return self._failed(death if gone else "the worker process closed its connection")
         if message == _BEGUN:
             self._begun_at = time.monotonic()
             return None
@@ -103,19 +109,15 @@ class Worker:
 
     def give_up(self) -> Callable[[], Outcome]:
         """End a worker whose time is up, and return what builds the outcome."""
+        self._end()
+        return self._failed(f"it took longer than {self._limits.seconds:g} s (--timeout)")
 
-        def end() -> str:
-            self._end()
-            return f"it took longer than {self._limits.seconds:g} s (--timeout)"
-
-        return self._failed(end)
-
-    def _failed(self, end: Callable[[], str]) -> Callable[[], Outcome]:
-        job, seconds = self.job, self._seconds()
+    def _failed(self, error: str) -> Callable[[], Outcome]:
+        job = self.job
         if job is None:
             raise RuntimeError("the worker has nothing to do")
         self.job = None
-        failure = Outcome(job, None, end(), seconds)
+        failure = Outcome(job, None, error, self._seconds())
         return lambda: failure
 
     def _seconds(self) -> float:
@@ -155,7 +157,7 @@ def _serve(jobs: Connection, memory_bytes: int) -> None:
     os.setsid()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-    threading.Thread(target=_die_with_parent, daemon=True).start()
+    _die_with_parent()
     # What models print or warn about would tear the parent's progress display apart.
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)
@@ -184,9 +186,10 @@ def _limit_memory(memory_bytes: int) -> None:
 
 
 def _die_with_parent() -> None:
-    """End this process when its parent ends, even in the middle of a model."""
-    if parent := parent_process():
-        connection.wait([parent.sentinel])
+    """Have the kernel end this process when its parent ends, whatever a model is doing."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    parent = parent_process()
+    if parent is None or os.getppid() != parent.pid:  # it has ended already
         os._exit(1)
 
 
@@ -194,25 +197,30 @@ def _profile(job: Job, memory_bytes: int) -> Profile | str:
     """Return the job's profile, or why there is none, in one line."""
     try:
         from exporter.profiling import profile_built
-        from exporter.zoo.registry import load_zoo
+        from exporter.zoo.registry import build
 
-        return profile_built(load_zoo(job.zoo).build(job.model, job.settings), job.settings)
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - a model's failure is not the run's
-        reason = _reason(error, memory_bytes, own=job.settings.own is not None)
+        return profile_built(build(job), job.settings)
+    except BaseException as error:  # noqa: BLE001 - whatever a model raises is its failure only
+        reason = _reason(error, job, memory_bytes)
     gc.collect()  # what the failed model has left
     return reason
 
 
-def _reason(error: BaseException, memory_bytes: int, *, own: bool) -> str:
+def _reason(error: BaseException, job: Job, memory_bytes: int) -> str:
     """Return why a job failed, in one line, with file and line of a user's own code."""
-    from exporter.zoo.blame import chain, place_of, said
+    from exporter.errors import UnknownValueError
+    from exporter.zoo.blame import chain, innermost, place_of, said
 
+    own = job.settings.own
     if memory_bytes and any(_is_out_of_memory(one) for one in chain(error)):
         text = f"it needs more than {memory_bytes / 2**20:,.0f} MiB of memory (--max-memory)"
     elif isinstance(error, ProfileError):
         text = " ".join(str(error).split())
     else:
-        text = said(error)
+        text = f"{said(error)} ({innermost(error)})"
+    unknown = any(isinstance(one, UnknownValueError) for one in chain(error))
+    if own and unknown and own.lacks_range():
+        text += ", or give integer inputs a range, such as int64[4,128]{0:50257}"
     place = place_of(error) if own else ""
     return f"{text} ({place})" if place and place not in text else text
 

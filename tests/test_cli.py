@@ -5,6 +5,7 @@ import sqlite3
 import subprocess
 import sys
 from contextlib import closing
+from pathlib import Path
 
 import click
 import pytest
@@ -13,6 +14,8 @@ from make_cli_docs import PAGE, commands, with_help
 
 from exporter.cli_run import DEFAULT_DB, database_url, shown
 from store import DEFAULT_URL, head_revision
+
+OWN = ("--model", "torch.nn:Identity")
 
 
 def test_list_prints_the_chosen_names() -> None:
@@ -35,6 +38,8 @@ def test_version_names_what_identifies_a_profile() -> None:
         ["--list"],
         ["--model", "resnet19"],
         ["--zoo", "none"],
+        ["--model", "torch.nn:Linear", "--list"],
+        ["--model", "torch.nnn:Linear", "--input", "float32[4]"],
         ["db", "--help"],
     ],
 )
@@ -68,6 +73,22 @@ def test_quick_answers_do_not_import_torch(arguments) -> None:
         (["--forward-only", "--optimizer", "sgd"], "needs a backward pass"),
         (["--frobnicate"], "--frobnicate"),
         (["resnet18"], "--model resnet18"),
+        (["--timeout", "0"], "'--timeout': 0"),
+        (["--timeout", "nan"], "'nan' is no duration"),
+        (["--max-memory", "much"], "'much' is no amount of memory, such as 800M"),
+        (["--set", "depth"], "'depth' is not of the form KEY=VALUE"),
+        (["--set", "a=1", "--set", "a=2"], "'a' is given twice"),
+        (["--zoo", "user"], "needs --model package.module:factory"),
+        (["--input", "float32[4]"], "--input is for a model of your own"),
+        (["--model", "alexnet", "--module-path", "."], "--module-path is for a model of your own"),
+        ([*OWN, "--model", "alexnet"], "profile them one by one"),
+        ([*OWN, "--image-size", "32"], "--image-size is for models of a zoo"),
+        ([*OWN, "--input", "float32(4)"], "the form is [NAME=]TYPE[SIZE,...]"),
+        ([*OWN, "--input", "float32[4]", "--batch-size", "2"], "write batch for a size"),
+        ([*OWN, "--input", "float32[4]", "--inputs", "a:b"], "exclude each other"),
+        ([*OWN, "--inputs", "no_such_module:make"], "there is no module 'no_such_module'"),
+        ([*OWN, "--input", "x=1", "--input", "x=2"], "gives 'x' twice"),
+        ([*OWN, "--module-path", "nowhere"], "nowhere is no folder"),
     ],
 )
 def test_wrong_usage_is_refused_in_only_line(arguments, says, tmp_path) -> None:
@@ -100,6 +121,18 @@ def test_output_may_be_cut_off() -> None:
         process.stdout.close()
         assert process.stderr.read() == ""
     assert process.returncode == 1
+
+
+@pytest.mark.parametrize("arguments", [["--list"], ["--help"], ["db", "--help"]])
+def test_output_that_cannot_be_written_is_told(arguments) -> None:
+    """A full disk under the output is said in one line."""
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [*EXPORT_PROFILES, *arguments],
+            stdout=full, stderr=subprocess.PIPE, text=True, check=False,
+        )  # fmt: skip
+    assert done.returncode == 1
+    assert "cannot be written: No space left" in only_line(done.stderr)
 
 
 @pytest.mark.parametrize("command", [["--model", "alexnet"], ["db", "upgrade"], ["db", "current"]])

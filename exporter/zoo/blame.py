@@ -66,7 +66,8 @@ def described(what: str, error: BaseException) -> str:
 def said(error: BaseException) -> str:
     """Return the kind of an error and its text, in one line."""
     try:
-        text = " ".join(str(error).split())
+        said_by = error.msg if isinstance(error, SyntaxError) else error  # the place comes apart
+        text = " ".join(str(said_by).split())
     except Exception:  # noqa: BLE001 - the user's own class may fail here as well
         text = ""
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
@@ -91,8 +92,14 @@ def place_of(error: BaseException) -> str:
     return ""
 
 
+def innermost(error: BaseException) -> str:
+    """Return file and line that raised an error, whoever wrote them."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
+
+
 def chain(error: BaseException | None) -> Iterator[BaseException]:
-    """Yield an error and what it comes from."""
+    """Yield an error, and each that it comes from."""
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         seen.add(id(error))

@@ -86,6 +86,11 @@ class OwnModel:
         }
         return {name: value for name, value in asked.items() if value}
 
+    def lacks_range(self) -> bool:
+        """Return whether the values of an input are unknown that a range would give."""
+        tensors = (one.value for one in self.parsed_inputs() if isinstance(one.value, TensorInput))
+        return any(one.dtype in _LIMITS and one.low == one.high for one in tensors)
+
     def parsed_inputs(self) -> list[Input]:
         """Return the inputs that are written out.
 

@@ -132,8 +132,9 @@ class SourceFinder:
         elif parent.submodule_search_locations is None:
             return f"{parent.name!r} is no package, so there is no module {name!r}"
         else:
-            known = [one.name for one in pkgutil.iter_modules(parent.submodule_search_locations)]
-            where = f"in the package {parent.name!r}"
+            known_at = list(parent.submodule_search_locations)
+            known = [one.name for one in pkgutil.iter_modules(known_at)]
+            where = f"in the package {parent.name!r} of {known_at[0]}"
         near = difflib.get_close_matches(last, known, n=3, cutoff=0.5)
         hint = f"did you mean {', '.join(near)}?" if near else "--module-path says where to look"
         return f"there is no module {last!r} {where}; {hint}"

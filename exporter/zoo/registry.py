@@ -7,12 +7,14 @@ from fnmatch import fnmatchcase
 from importlib.metadata import EntryPoint, entry_points, version
 from typing import TYPE_CHECKING, cast
 
+from exporter.zoo.base import Built
 from exporter.zoo.errors import UnknownZooError, ZooError
 from store.errors import ProfileError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from exporter.jobs import Job
     from exporter.zoo.base import Zoo
 
 GROUP = "export_profiles.zoos"
@@ -81,6 +83,19 @@ def _checked(name: str, entry: EntryPoint) -> Zoo:
             "the same name"
         )
     return cast("Zoo", offered)
+
+
+def build(job: Job) -> Built:
+    """Return the model of a job, built by its zoo.
+
+    Raises:
+        ZooError: if the zoo returns something else.
+    """
+    built: object = load_zoo(job.zoo).build(job.model, job.settings)
+    if not isinstance(built, Built):
+        kind = type(built).__name__
+        raise ZooError(f"zoo {job.zoo!r} returns an object of type {kind}, no Built")
+    return built
 
 
 def names_of(zoo: Zoo) -> tuple[str, ...]:

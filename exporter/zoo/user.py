@@ -13,7 +13,6 @@ import inspect
 import sys
 from collections.abc import Mapping
 from importlib.metadata import version
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from exporter.settings import value_of
@@ -96,22 +95,35 @@ def _load(name: str, own: OwnModel) -> Any:
         BuildError: if importing the module fails, or it lacks the attribute.
     """
     module_name, attribute = split_name(name)
-    expected = SourceFinder(own.module_path).find(module_name).origin
+    _refuse_taken(module_name.partition(".")[0], own)
     try:
         module = importlib.import_module(module_name)
-    except (Exception, SystemExit) as error:
+    except BaseException as error:
         raise BuildError(described(f"importing {module_name}", error)) from error
-    found = getattr(module, "__file__", None)
-    if expected and found and not Path(found).samefile(expected):
-        raise BuildError(
-            f"the name {module_name!r} is taken by {found}; rename {shown_path(expected)}"
-        )
     value: Any = module
     for part in attribute.split("."):
         if not hasattr(value, part):
             raise BuildError(_missing(module_name if value is module else name, part, value))
         value = getattr(value, part)
     return value
+
+
+def _refuse_taken(name: str, own: OwnModel) -> None:
+    """Do nothing, unless another module than the user's has a name already.
+
+    Raises:
+        BuildError: if it has; importing would find that one.
+    """
+    there = sys.modules.get(name)
+    if there is None:
+        return
+    mine = SourceFinder(own.module_path).find(name)
+    homes = [getattr(there, "__file__", None), *getattr(there, "__path__", ())]
+    wanted = [mine.origin, *(mine.submodule_search_locations or ())]
+    if any(home and home in homes for home in wanted):
+        return
+    folder = next((shown_path(home) for home in wanted if home), name)
+    raise BuildError(f"the name {name!r} is taken by {homes[0] or 'Python'}; rename {folder}")
 
 
 def _missing(owner: str, name: str, value: Any) -> str:
@@ -141,8 +153,8 @@ def _bound(factory: Any, own: OwnModel) -> Callable[[], nn.Module]:
         return lambda: factory
     if not callable(factory):
         raise BuildError(
-            f"it is of type {type(factory).__name__}; a factory is a function or a class that makes a "
-            "torch.nn.Module"
+            f"it is of type {type(factory).__name__}; a factory is a function or a class that "
+            "makes a torch.nn.Module"
         )
     misfit = _misfit(factory, tuple(args), kwargs)
     if misfit:
@@ -154,7 +166,7 @@ def _bound(factory: Any, own: OwnModel) -> Callable[[], nn.Module]:
     def make() -> nn.Module:
         try:
             model = factory(*args, **kwargs)
-        except SystemExit as error:  # as a script may do that reads its command line
+        except (SystemExit, KeyboardInterrupt) as error:  # as a script may that reads arguments
             raise BuildError(described("the factory", error)) from error
         if not isinstance(model, nn.Module):
             raise BuildError(
@@ -254,7 +266,7 @@ def _made_inputs(own: OwnModel, settings: Settings) -> tuple[tuple[Any, ...], di
         raise BuildError(f"{own.inputs_from} {misfit}; it may take batch_size only")
     try:
         made = make(**named)
-    except (Exception, SystemExit) as error:
+    except BaseException as error:
         raise BuildError(described(own.inputs_from, error)) from error
     match made:
         case (tuple() | list() as args, dict() as kwargs):
