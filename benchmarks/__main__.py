@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import sys
+import traceback
 from importlib import import_module
 
 from benchmarks import report
@@ -33,14 +35,22 @@ def main() -> None:
     if options.rounds < 1:
         parser.error(f"{options.rounds} rounds are none")
     print(report.machine(), flush=True)
+    failed = []
     for name in options.names or BENCHMARKS:
         print(f"\n{name} ({report.circumstances()})\n", flush=True)
         when = report.circumstances()
-        findings = getattr(import_module(f"benchmarks.{BENCHMARKS[name]}"), name)(options.rounds)
-        findings = dataclasses.replace(findings, circumstances=when)
+        benchmark = getattr(import_module(f"benchmarks.{BENCHMARKS[name]}"), name)
+        try:
+            findings = dataclasses.replace(benchmark(options.rounds), circumstances=when)
+        except Exception:  # noqa: BLE001 - the others can still be measured
+            traceback.print_exc()
+            failed.append(name)
+            continue
         report.show(findings)
         if options.write:
             report.write(findings)
+    if failed:
+        sys.exit(f"no figures for: {', '.join(failed)}")
 
 
 if __name__ == "__main__":

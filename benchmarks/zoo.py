@@ -74,7 +74,11 @@ class _Run:
 
 
 def _command(*options: str) -> _Run:
-    """Run the command on a new database, with one thread that looks at its workers."""
+    """Run the command on a new database, with one thread that looks at its workers.
+
+    Raises:
+        RuntimeError: if any model failed.
+    """
     with tempfile.TemporaryDirectory() as folder:
         database = Path(folder) / "profiles.db"
         arguments = [sys.executable, "-m", "exporter.cli", "--quiet", "--db", str(database)]
@@ -85,8 +89,8 @@ def _command(*options: str) -> _Run:
             _, status, usage = os.wait4(process.pid, 0)
             wall = time.perf_counter() - began
         process.returncode = os.waitstatus_to_exitcode(status)
-        if process.returncode:
-            print(f"the command ended with status {process.returncode}", flush=True)
+        if process.returncode:  # a ratio of fewer models would look better than it is
+            raise RuntimeError(f"the command ended with status {process.returncode}")
         with open_store(f"sqlite:///{database}") as store:
             ops = sum(totals.op_count for totals in store.totals())
         cpu = usage.ru_utime + usage.ru_stime
