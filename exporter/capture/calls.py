@@ -140,6 +140,8 @@ class CallTracker(TorchFunctionMode):
         try:
             result = func(*args, **kwargs)
             if recording.node >= 0 or isinstance(result, torch.Tensor):
+                if func is torch.Tensor.__deepcopy__:
+                    args = args[:1]  # the other one is what has been copied before
                 self._close(opened, args, kwargs, result)
         finally:
             self._open, recording.node = outer, previous
