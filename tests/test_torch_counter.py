@@ -16,7 +16,7 @@ from exporter.settings import Settings
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-SETTINGS = Settings(batch_size=1, target="meta")
+SETTINGS = Settings(batch_size=2, target="meta")  # one image per batch has no batch statistics
 
 
 def surplus_of_grouped_backward(seen: list[int]) -> Callable[..., None]:
