@@ -77,6 +77,9 @@ class Known:
             return None
         return self.value.get() if isinstance(self.value, Deferred) else self.value
 
+    def __deepcopy__(self, _memo: dict[int, Any]) -> None:
+        """Return nothing: the copy of a tensor is another tensor, which will be identified."""
+
 
 class Life:
     """Hung on a storage object: its end is the storage's end.
