@@ -6,6 +6,7 @@ real result and of its gradients are the numbers of multiply-adds that made them
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,8 +15,10 @@ import torch.nn.functional as F  # noqa: N812
 from case_models import macs, profile_call
 from torch import nn
 from torch.utils.checkpoint import checkpoint
+from zoo_profiles import profile_of
 
 from exporter import profile_model
+from exporter.settings import Settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -477,3 +480,30 @@ def test_pointwise_work_stays_apart_from_products(
     forward, backward = _pointwise(profile)
     assert forward >= 20
     assert backward >= 20
+
+
+PUBLISHED = {  # forward and backward, macs + pointwise, batch 4,000 (data/published_flops.csv)
+    "vgg11": (30490748928000, 60927113120000),
+    "resnet18": (7321522176000, 14578522016000),
+    "mobilenet_v3_small": (260871680000, 7640462784000),
+    "resnext50_32x4d": (17287200768000, 62879690656000),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", ["cuda", "meta"])
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_profile_of_a_step_has_the_published_flops(name: str, target: str) -> None:
+    """Every digit, once grad_weight of grouped convolutions counts as often as it has groups."""
+    settings = Settings(batch_size=4000, input_grad=True, target=target)
+    profile = profile_of(name, settings)
+    totals = profile.totals
+    surplus = 0
+    for op in profile.ops:
+        if op.operator == "aten.convolution_backward.default":
+            arguments = json.loads(op.arguments)
+            groups, mask = arguments[9], arguments[10]
+            assert mask[:2] == [True, True]  # both gradients, of equal cost
+            surplus += (groups - 1) * op.macs // 2
+    assert totals.fwd_macs + totals.fwd_pointwise_flops == PUBLISHED[name][0]
+    assert totals.bwd_macs + totals.bwd_pointwise_flops + surplus == PUBLISHED[name][1]

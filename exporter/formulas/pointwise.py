@@ -142,9 +142,12 @@ def elementwise_flops(args: Args, kwargs: Kwargs, outputs: Outputs) -> int:
     aten.feature_alpha_dropout, counts="pointwise_flops",
 )  # fmt: skip
 def dropout_flops(args: Args, kwargs: Kwargs, outputs: Outputs) -> int:
-    """Elements of the result in training, 0 in evaluation."""
+    """2 x elements of the result in training (the mask scaled, then multiplied), 0 in evaluation.
+
+    The same for the fused kernel and for the operators that it stands for.
+    """
     train = argument(args, kwargs, 2, "train")
-    return 0 if train is False else output_elements(args, kwargs, outputs)
+    return 0 if train is False else 2 * output_elements(args, kwargs, outputs)
 
 
 @register(aten._prelu_kernel_backward, counts="pointwise_flops")
