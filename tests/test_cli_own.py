@@ -2,52 +2,33 @@
 
 import json
 import os
+import re
+import shlex
 import sqlite3
+import subprocess
+import sys
 from contextlib import closing
 from pathlib import Path
 
 import pytest
-from command import export_profiles, only_line
+from command import REPOSITORY, export_profiles, only_line
 
 MODELS = Path(__file__).parent / "own_models"
 
-ZOO = """
-from importlib.metadata import version
+PAGE = (REPOSITORY / "docs" / "own_models.md").read_text("utf-8")
+NETS, SCRIPT, ZOO = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+# Two models that fail: one raises, one is no model of a zoo.
+FAILING = """
 
-
-class TinyZoo:
-    name = "tiny"
-    package = "tinyzoo"
-
+class FailingZoo(TinyZoo):
     def names(self):
-        return ("linear", "broken", "wrong")
+        return ("wrong", *super().names(), "broken")
 
     def build(self, name, settings):
-        import torch
-        from exporter.zoo.base import Built
-
-        if name == "broken":
-            raise KeyError("no such part")
-        with torch.device("meta"):
-            model = torch.nn.Linear(3, 2)
-            args = (torch.empty(settings.batch_size, 3),)
-        if name == "wrong":
-            return model
-        return Built(
-            model=model,
-            args=args,
-            kwargs={},
-            built_on="meta",
-            zoo=self.name,
-            name=name,
-            package=self.package,
-            package_version=version(self.package),
-            config=settings.config(),
-            input_spec=(f"float32[{settings.batch_size}, 3]",),
-        )
+        return name if name == "wrong" else super().build(name, settings)
 
 
-zoo = TinyZoo()
+zoo = FailingZoo()
 """
 
 
@@ -104,10 +85,8 @@ def test_own_model_is_skipped_until_its_source_changes(tmp_path) -> None:
     assert run("--batch-size", "3", "--batch-size", "5") == (1, 1)
     (tmp_path / "toy_parts.py").write_text("WIDTH = 8  # edited\n")
     assert run("--batch-size", "3") == (1, 0)
-    assert run("--batch-size", "3", "--dtype", "float32") == (1, 0)  # no longer as it was made
-    assert run("--batch-size", "3", "--dtype", "float32") == (0, 1)
-    # 3 samples of 8 features saved by the layer
-    assert {row[1:] for row in rows(path, "model, batch_size, fwd_macs")} == {(3, 48), (5, 80)}
+    # 8 features to 2, for each sample
+    assert rows(path, "batch_size, fwd_macs") == [(3, 48), (3, 48), (5, 80)]
 
 
 def test_inputs_of_a_function_decide_the_batch_size(tmp_path) -> None:
@@ -137,13 +116,11 @@ def test_failure_stores_nothing_and_names_the_line(tmp_path) -> None:
     assert rows(path, "model") == []
 
 
-@pytest.fixture
-def plugin(tmp_path):
-    """Install a package that brings a zoo, and return how commands find it."""
-    site = tmp_path / "site"
+def install(site: Path, code: str) -> dict[str, str]:
+    """Install a package that brings a zoo, and return the environment that finds it."""
     metadata = site / "tinyzoo-1.2.dist-info"
     metadata.mkdir(parents=True)
-    (site / "tinyzoo.py").write_text(ZOO)
+    (site / "tinyzoo.py").write_text(code)
     (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: tinyzoo\nVersion: 1.2\n")
     (metadata / "entry_points.txt").write_text(
         "[export_profiles.zoos]\ntiny = tinyzoo:zoo\nabsent = tinyzoo:absent\n"
@@ -153,25 +130,29 @@ def plugin(tmp_path):
     return os.environ | {"PYTHONPATH": path}
 
 
+@pytest.fixture
+def plugin(tmp_path):
+    """Install the package of docs/own_models.md, with two models more that fail."""
+    return install(tmp_path / "site", ZOO + FAILING)
+
+
 def test_package_brings_a_zoo(plugin, tmp_path) -> None:
     """Its models are listed, profiled under its version, skipped, and fail by themselves."""
     path = tmp_path / "profiles.db"
     listed = export_profiles("--zoo", "tiny", "--list", env=plugin)
-    assert listed.stdout == "broken\nlinear\nwrong\n"
+    assert listed.stdout == "broken\nnarrow\nwide\nwrong\n"
     done = export_profiles("--zoo", "tiny", "--db", path, "--quiet", env=plugin)
     assert done.returncode == 1
-    assert sorted(line.split(": ", 2)[1] for line in done.stderr.splitlines()) == [
-        "broken",
-        "wrong",
-    ]
-    assert "KeyError: 'no such part' (tinyzoo.py:17)" in done.stderr
-    assert "returns an object of type Linear, no Built" in done.stderr
-    # 4 samples of 3 features to 2
-    assert rows(path, "zoo, model, fwd_macs") == [("tiny", "linear", 4 * 3 * 2)]
+    lines = sorted(done.stderr.splitlines())
+    assert re.fullmatch(r"failed: broken: KeyError: 'broken' \(tinyzoo.py:\d+\)", lines[0])
+    assert "failed: wrong: zoo 'tiny' returns an object of type str, no Built" in lines[1]
+    # 4 samples of 8 or 64 features to 2
+    expected = [("tiny", "narrow", 4 * 8 * 2), ("tiny", "wide", 4 * 64 * 2)]
+    assert rows(path, "zoo, model, fwd_macs") == expected
     with closing(sqlite3.connect(path)) as connection:
-        found = connection.execute("SELECT package, package_version FROM models").fetchall()
-    assert found == [("tinyzoo", "1.2")]
-    again = export_profiles("--zoo", "tiny", "--model", "linear", "--db", path, env=plugin)
+        found = connection.execute("SELECT DISTINCT package, package_version FROM models")
+        assert found.fetchall() == [("tinyzoo", "1.2")]
+    again = export_profiles("--zoo", "tiny", "--model", "w*e", "--db", path, env=plugin)
     assert "1 there already" in only_line(again.stdout)
 
 
@@ -192,3 +173,21 @@ def test_what_is_no_zoo_is_refused(zoo, says, plugin, tmp_path) -> None:
     assert (done.returncode, done.stdout) == (2, "")
     assert says in only_line(done.stderr)
     assert not path.exists()
+
+
+def test_documented_examples_work(tmp_path) -> None:
+    """The module and the commands of docs/own_models.md do what the page says."""
+    (tmp_path / "my_nets.py").write_text(NETS)
+    path = tmp_path / "profiles.db"
+    for line in re.findall(r"^\$ export-profiles (.*)$", PAGE, re.MULTILINE):
+        done = own(path, *shlex.split(line), "--quiet", folder=tmp_path)
+        assert (done.returncode, done.stderr) == (0, "")
+    env = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), str(REPOSITORY)])}
+    subprocess.run([sys.executable, "-c", SCRIPT], cwd=tmp_path, env=env, check=True)
+    # 12 words per sample, each 32 to 5, or 64 to 5
+    assert rows(path, "zoo, model, batch_size, fwd_macs") == [
+        ("user", "Tagger", 2, 2 * 12 * 32 * 5),
+        ("user", "my_nets:Tagger", 2, 2 * 12 * 64 * 5),
+        ("user", "my_nets:Tagger", 4, 4 * 12 * 32 * 5),
+        ("user", "my_nets:Tagger", 8, 8 * 12 * 64 * 5),
+    ]

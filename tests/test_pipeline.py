@@ -15,6 +15,7 @@ from exporter.pipeline import Interruption, split_stored
 from exporter.progress import RunProgress, failure_lines
 from exporter.settings import Settings
 from exporter.worker import Worker
+from exporter.zoo.own import OwnModel
 from store import open_store
 from store.records import Profile
 
@@ -43,6 +44,7 @@ def profile_of(job: Job, **other: str) -> Profile:
     }
     info = replace(info, optimizer=asked.optimizer, **settings)
     info = replace(info, **other)
+    names["batch_size"] = info.batch_size
     same = {name: getattr(info, name) for name in ("dtype", "mode", "target", "capture")}
     return replace(profile, info=info, totals=replace(profile.totals, **names, **same))
 
@@ -83,6 +85,53 @@ def test_other_settings_are_missing(other, tmp_path) -> None:
     with open_store(f"sqlite:///{tmp_path / 'profiles.db'}", create=True) as store:
         store.write(profile_of(JOB))
         assert split_stored([job], store) == ([job], [])
+
+
+def own_job(**other: object) -> Job:
+    """Return a job for a model of the user's own."""
+    return Job("user", "nets:make", replace(ASKED, image_size=0, own=OwnModel(**other)), "")
+
+
+@pytest.mark.parametrize(
+    ("left", "stored", "there"),
+    [
+        ({}, {}, True),
+        ({}, {"batch_size": 3}, False),
+        ({}, {"dtype": "bfloat16"}, False),
+        ({"own_batch": True}, {"batch_size": 3}, True),
+        ({"own_dtype": True}, {"dtype": "bfloat16"}, True),
+        ({"own_dtype": True}, {"batch_size": 3}, False),
+        ({"own_dtype": True}, {"config": "{}"}, False),  # as it was made, or as it was asked
+        ({"source": "0123"}, {"config": '{"source": "4567"}'}, False),
+    ],
+)
+def test_own_model_is_found_by_what_was_asked(left, stored, there, tmp_path) -> None:
+    """What the user's code decides is not known before, so any value of it counts as stored."""
+    job = own_job(**left)
+    with open_store(f"sqlite:///{tmp_path / 'profiles.db'}", create=True) as store:
+        store.write(profile_of(job, package="", package_version="", **stored))
+        assert split_stored([job], store) == (([], [job]) if there else ([job], []))
+
+
+@pytest.mark.parametrize(
+    ("asked", "capture", "assumption", "there"),
+    [
+        ({}, "concrete", "drawn-values: weights are seeded", True),
+        ({}, "meta", "keep-all: everything is true", False),
+        ({"assume": "keep-all"}, "meta", "keep-all: everything is true", True),
+        ({"assume": "keep-all"}, "meta", "", True),  # it needed none
+        ({"assume": "keep-all"}, "concrete", "drawn-values: weights are seeded", False),
+        ({"capture": "concrete"}, "concrete", "seeded-values: weights are seeded", True),
+        ({"capture": "concrete"}, "meta", "", False),
+        ({}, "concrete", "seeded-values: weights are seeded", False),
+    ],
+)
+def test_profile_with_an_assumption_is_found(asked, capture, assumption, there, tmp_path) -> None:
+    """A profile answers a job that would make the same assumption."""
+    job = replace(JOB, settings=replace(ASKED, **asked))
+    with open_store(f"sqlite:///{tmp_path / 'profiles.db'}", create=True) as store:
+        store.write(profile_of(job, capture=capture, assumption=assumption))
+        assert split_stored([job], store) == (([], [job]) if there else ([job], []))
 
 
 @pytest.mark.parametrize("name", ["package_version", "torch_version", "exporter_version"])

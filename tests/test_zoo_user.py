@@ -156,7 +156,7 @@ def test_module_that_stands_already_is_taken(build) -> None:
         ("Net", {"inputs": ("2", "sale=2")}, "forward has no 'sale', did you mean scale?", ""),
         ("Net", {"inputs": ("float32[99999999999,99999999999]",)}, "cannot be made", ""),
         ("Net", {"inputs_from": "toy_nets:nothing"}, "toy_nets:nothing returns None", ""),
-        ("Net", {"inputs_from": "toy_nets:raises"}, "nets:raises raised ValueError", "width must be"),
+        ("Net", {"inputs_from": "toy_nets:raises"}, "raised ValueError", "width must be"),
         ("Net", {"inputs_from": "toy_nets:six", "own_batch": False}, "takes no batch_size", ""),
         ("Net", {"inputs_from": "toy_nets:needs_width"}, "needs_width wants 'width'", ""),
     ],
