@@ -71,7 +71,13 @@ class Sizes:
         return most if isinstance(most, int) and most >= 8 else TEXT_TOKENS
 
     def _image(self) -> tuple[int, int, int]:
-        size = self.find("image_size", "img_size", "input_size", of=("vision", "image", "backbone"))
+        size = self.find(
+            "image_size",
+            "img_size",
+            "max_img_size",
+            "input_size",
+            of=("vision", "image", "backbone"),
+        )
         if self.name == "depth_pro":  # whose coarsest scale is one patch
             size = int(self.config.patch_size / min(self.config.scaled_images_ratios))
         for module in self.model.modules():

@@ -32,7 +32,7 @@ _PAIRS = {"efficientloftr", "lightglue"}
 # One second of sound as a plain row of samples; the others have a dimension for channels.
 _MONO = {
     "data2vec-audio", "hubert", "moonshine", "muse_spark_audio", "moonshine_streaming", "omniasr",
-    "omniasr_ctc", "sew", "sew-d", "unispeech", "unispeech-sat", "wav2vec2", "wav2vec2-conformer",
+    "sew", "sew-d", "unispeech", "unispeech-sat", "wav2vec2", "wav2vec2-conformer",
     "wavlm",
 }  # fmt: skip
 # Frames that are stacked before the model sees them.
@@ -142,6 +142,8 @@ class InputMaker(Sizes):
         patch = self.find("patch_size", "spatial_patch_size", of=("vision",), default=14)
         frames = self.find("temporal_patch_size", "patch_temporal", of=("vision",), default=1)
         count = self.batch * _PATCHES * _PATCHES
+        if self.name == "kimi_k25_vision":  # patches that are images of their own
+            return self.floats(count, channels, patch, patch)
         return self.floats(count, channels * frames * patch * patch)
 
     def make_hidden_states(self) -> torch.Tensor:
