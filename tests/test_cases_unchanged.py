@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn.utils import parametrizations
 
 from exporter import profile_model
@@ -351,3 +352,31 @@ def test_tensors_offloaded_by_hooks_are_not_kept_on_the_device(target: str) -> N
         assert sum(s.size_bytes for s in profile.storages if s.is_host) == 2 * 4096
     else:
         assert profile.totals.kept_bytes == 3 * 4096  # the host is the device
+
+
+@pytest.mark.parametrize("target", ["cuda", "cpu", "meta"])
+def test_profiling_leaves_torchs_kernels_as_they_were(target: str) -> None:
+    """Meta and fake tensors run torch's own kernels afterwards."""
+
+    def run(device: str) -> list[Any]:
+        image = torch.empty(2, 3, 6, 6, device=device).to(memory_format=torch.channels_last)
+        conv = torch.nn.functional.conv2d(image, torch.empty(4, 3, 3, 3, device=device))
+        inside = [torch.empty(3, device=device)] * 2
+        rows = torch.ops.aten.native_layer_norm(image.permute(0, 2, 3, 1), [3], *inside, 1e-5)
+        grads = torch.ops.aten.native_layer_norm_backward(
+            torch.empty_like(image).permute(0, 2, 3, 1), image.permute(0, 2, 3, 1), [3], *rows[1:],
+            *inside, [True, True, True],
+        )  # fmt: skip
+        norm = torch.nn.functional.batch_norm(
+            image, torch.empty(3, device=device), torch.empty(3, device=device)
+        )
+        return [(t.shape, t.stride(), t.dtype) for t in (conv, *rows, *grads, norm)]
+
+    def everywhere() -> list[Any]:
+        with FakeTensorMode():
+            fake = run("cuda")
+        return [run("meta"), fake]
+
+    before = everywhere()
+    profile_model(small_net(), (torch.ones(IMAGES),), target=target)
+    assert everywhere() == before

@@ -29,6 +29,21 @@ def _register(library: Any, kernel: Kernel) -> None:
     library.impl(kernel.operator, kernel.key, kernel.function, kernel.with_keyset)
 
 
+def _restore(kernels: tuple[Kernel, ...]) -> None:
+    """Make torch's own meta kernels in Python the ones that its fake tensors find again.
+
+    These look kernels up in a table that keeps the last one registered, gone or not.
+    """
+    library = torch._C._dispatch_library("IMPL", "aten", "")
+    for kernel in kernels:
+        packet, _, overload = kernel.operator.partition(".")
+        operator = getattr(getattr(torch.ops.aten, packet), overload or "default")
+        own = operator.py_kernels.get(torch._C.DispatchKey.Meta)
+        if kernel.key == "Meta" and own is not None:
+            library.impl(kernel.operator, kernel.key, own, False)
+    library.reset()
+
+
 def _kernels(target: str, attention: str) -> tuple[Kernel, ...]:
     kernels = common_kernels()
     if target == "cuda":
@@ -73,8 +88,9 @@ def device_rules(
         raise RuntimeError("device rules are already in force; leave them before entering others")
     try:
         library = torch._C._dispatch_library("IMPL", "aten", "")
+        kernels = _kernels(target, attention)
         try:
-            for kernel in _kernels(target, attention):
+            for kernel in kernels:
                 _register(library, kernel)
             reachable = target == "cpu" or (target == "cuda" and torch.cuda.is_available())
             if autocast is not None or reachable:
@@ -84,5 +100,6 @@ def device_rules(
                 yield
         finally:
             library.reset()
+            _restore(kernels)
     finally:
         _active.release()
