@@ -12,13 +12,12 @@ from exporter.targets.attention import ATTENTION_CHOICES, HALF_DTYPES
 from exporter.targets.autocast import autocast_rules
 from exporter.targets.cpu import CPU_KERNELS
 from exporter.targets.cuda import cuda_kernels
+from exporter.targets.dispatch import Kernel
 from exporter.targets.everywhere import common_kernels
 from store.records import TARGETS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from exporter.targets.dispatch import Kernel
 
 _active = threading.Lock()
 
@@ -40,7 +39,7 @@ def _restore(kernels: tuple[Kernel, ...]) -> None:
         operator = getattr(getattr(torch.ops.aten, packet), overload or "default")
         own = operator.py_kernels.get(torch._C.DispatchKey.Meta)
         if kernel.key == "Meta" and own is not None:
-            library.impl(kernel.operator, kernel.key, own, False)
+            _register(library, Kernel(kernel.operator, kernel.key, own))
     library.reset()
 
 
