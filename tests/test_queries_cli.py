@@ -29,10 +29,11 @@ def run(*arguments, cwd=ROOT, **options):
     )
 
 
-def answer(*arguments):
-    """Run the command and return its output; it has to succeed in silence."""
+def answer(*arguments, quiet=True):
+    """Run the command and return its output; it has to succeed, and in silence if quiet."""
     result = run(*arguments, *DB)
-    assert (result.returncode, result.stderr) == (0, "")
+    assert result.returncode == 0, result.stderr
+    assert not (quiet and result.stderr)
     return result.stdout
 
 
@@ -218,6 +219,39 @@ def test_export_writes_the_whole_file(tmp_path):
     assert result.returncode == 0
     assert target.read_text().startswith("id,lower,upper,size\n")
     assert [p.name for p in tmp_path.iterdir()] == ["buffers.csv"]
+
+
+def test_output_goes_through_pipes_and_links(tmp_path):
+    """A pipe stays a pipe and its reader gets the bytes; a link stays a link to the new file."""
+    arguments = ("export", "vgg11", "--to", "minimalloc", "-o")
+    expected = answer(*arguments, str(tmp_path / "plain.csv"), quiet=False)
+    assert expected == ""
+    expected = (tmp_path / "plain.csv").read_text()
+
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with subprocess.Popen(["cat", str(pipe)], stdout=subprocess.PIPE, text=True) as reader:
+        answer(*arguments, str(pipe), quiet=False)
+        assert reader.communicate(timeout=60)[0] == expected
+    assert pipe.is_fifo()
+
+    (tmp_path / "old.csv").write_text("old")
+    link = tmp_path / "link"
+    link.symlink_to("old.csv")
+    answer(*arguments, str(link), quiet=False)
+    assert link.is_symlink()
+    assert (tmp_path / "old.csv").read_text() == expected
+    assert answer(*arguments, "-", quiet=False) == expected
+
+
+def test_output_without_a_name_or_in_a_circle_is_refused(tmp_path):
+    """An empty name and links that lead nowhere are no place to write to."""
+    arguments = ("export", "vgg11", "--to", "minimalloc", *DB, "-o")
+    assert "no name" in refusal(*arguments, "")
+    circle = tmp_path / "circle"
+    circle.symlink_to(circle)
+    assert "circle" in refusal(*arguments, str(circle))
+    assert circle.is_symlink()
 
 
 @pytest.mark.parametrize("form", ["png", "pdf", "svg"])
