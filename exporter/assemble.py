@@ -241,15 +241,18 @@ def _nodes(run: Run, edges: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
 
 
 def _modules(run: Run) -> list[tuple[Any, ...]]:
-    """Return the modules' rows; a shared parameter counts at its first owner."""
+    """Return the modules' rows; what is shared counts at its first owner."""
     calls = run.calls
     rows: list[tuple[Any, ...]] = []
     seen: set[int] = set()
+    counted: set[int] = set()
+    homes = _first_modules(run)
     ids = {path: i for i, path in enumerate(calls.paths)}
     for module_id, (path, module) in enumerate(zip(calls.paths, calls.modules, strict=True)):
-        own = [_unseen(module.parameters(recurse=False), seen)]
-        own.append(_unseen(module.buffers(recurse=False), seen))
-        sizes = [sum(t.untyped_storage().nbytes() for t in tensors) for tensors in own]
+        own = list(module.parameters(recurse=False))
+        param_count = sum(tensor.numel() for tensor in own if id(tensor) not in seen)
+        seen.update(map(id, own))
+        sizes = [_bytes_of(own, counted), _bytes_of(module.buffers(recurse=False), counted)]
         parent = path.rpartition(".")[0]
         rows.append(
             (
@@ -261,17 +264,39 @@ def _modules(run: Run) -> list[tuple[Any, ...]]:
                 calls.call_counts[module_id],
                 calls.pre_orders[module_id],
                 calls.post_orders[module_id],
-                sum(t.numel() for t in own[0]),
+                param_count,
                 *sizes,
             )
         )
+    for storage in run.recording.storages:  # tensors in plain attributes: where they are used
+        if storage.category == "buffer" and storage.storage_id not in counted and not storage.host:
+            module_id = homes.get(storage.storage_id, 0)
+            row = rows[module_id]
+            rows[module_id] = (*row[:-1], row[-1] + storage.size_bytes)
     return rows
 
 
-def _unseen(tensors: Iterable[torch.Tensor], seen: set[int]) -> list[torch.Tensor]:
-    """Return the tensors that no module before has counted, and note them."""
-    found = [tensor for tensor in tensors if id(tensor) not in seen]
-    seen.update(map(id, found))
+def _bytes_of(tensors: Iterable[torch.Tensor], counted: set[int]) -> int:
+    """Return the bytes of the storages that no module before has counted, and note them."""
+    size = 0
+    for tensor in tensors:
+        storage: Life = tensor._ep.storage  # type: ignore[attr-defined]  # adopted at the start
+        if storage.storage_id not in counted:
+            counted.add(storage.storage_id)
+            size += storage.size_bytes
+    return size
+
+
+def _first_modules(run: Run) -> dict[int, int]:
+    """Return the module in which each storage without an owner was used first."""
+    recording = run.recording
+    homes = [row[3] for row in recording.tensors]
+    found: dict[int, int] = {}
+    if any(row[9] == "constant" for row in recording.tensors):
+        for op_id, _, tensor_id, _ in recording.uses:
+            node_id = recording.ops[op_id][1]
+            if node_id >= 0:
+                found.setdefault(homes[tensor_id], run.calls.nodes[node_id][4])
     return found
 
 

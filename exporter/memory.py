@@ -45,7 +45,10 @@ def memory_of_calls(run: Run) -> MemoryOfCalls:
         if span.op_end > span.op_begin:
             top = max(row[15] for row in ops[span.op_begin : span.op_end])
             left = span.fwd_tmp_bytes + span.fwd_out_bytes
-            transient[node_id] = max(0, top - span.live_begin_bytes - left)
+            level = span.live_begin_bytes + sum(
+                size for birth, found, size in recording.settled if birth < span.op_begin <= found
+            )
+            transient[node_id] = max(0, top - level - left)
     bwd_tmp, bwd_out, grad = _backward(run)
     stats = list(
         zip(

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", [*MODELS, "fasterrcnn_mobilenet_v3_large_320_fpn"])
 def test_profile_of_zoo_model_satisfies_invariants_and_survives_the_database(
     name: str, tmp_path: Path
 ) -> None:

@@ -85,6 +85,7 @@ def check_profile(profile: Profile) -> None:
     # Parameters: modules, storages and totals agree.
     assert sum(profile.modules.column("param_count")) == totals.param_count
     assert sum(profile.modules.column("param_bytes")) == totals.param_bytes
+    assert sum(profile.modules.column("buffer_bytes")) == totals.buffer_bytes
     # Geometry: every tensor lies inside its storage.
     sizes = profile.storages.column("size_bytes")
     for tensor in profile.tensors:

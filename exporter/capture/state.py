@@ -125,7 +125,9 @@ class Recording:
         self.tensors: list[tuple[Any, ...]] = []
         self.uses: list[tuple[int, int, int, bool]] = []
         self.deferred: list[Deferred] = []  # values not worked out yet
-        self.late: list[tuple[int, int]] = []  # (op, bytes) of storages found after their birth
+        # Storages found after their birth: (birth, operators run when found, bytes).
+        self.late: list[tuple[int, int, int]] = []
+        self.settled: list[tuple[int, int, int]] = []
         self.written: list[Storage] = []  # written in place by the current call
         self.storages: list[Storage] = []
         self.sequence_ops: dict[int, int] = {}  # autograd sequence number -> forward op
@@ -226,7 +228,7 @@ class Recording:
         else:
             known = self.adopt(tensor, "buffer", "constant", "")
             if not known.storage.host:
-                self.late.append((0, known.storage.size_bytes))
+                self.late.append((-1, self.op_count, known.storage.size_bytes))
         tensor._ep = known  # type: ignore[attr-defined]
         return known
 
@@ -257,7 +259,7 @@ class Recording:
         )
         untyped._ep = Life(storage)  # type: ignore[attr-defined]
         if not storage.host:
-            self.late.append((op_id, storage.size_bytes))
+            self.late.append((op_id, self.op_count, storage.size_bytes))
         known = self.new_tensor(spec, storage, op_id, 0, "activation")
         tensor._ep = known  # type: ignore[attr-defined]
         return known
@@ -269,14 +271,14 @@ class Recording:
                 storage.node = self.ops[storage.birth][1]
         if not self.late:
             return
-        self.late.sort()
+        changes = [0] * (len(self.ops) + 1)
+        for birth, found, size in self.late:
+            changes[max(birth, 0)] += size
+            changes[found] -= size
         added = 0
-        pending = iter([*self.late, (len(self.ops), 0)])
-        first, size = next(pending)
-        for op_id in range(first, len(self.ops)):
-            while op_id >= first:
-                added += size
-                first, size = next(pending, (len(self.ops) + 1, 0))
-            row = self.ops[op_id]
-            self.ops[op_id] = (*row[:15], row[15] + added)
+        for op_id, (row, change) in enumerate(zip(self.ops, changes, strict=False)):
+            added += change
+            if added:
+                self.ops[op_id] = (*row[:15], row[15] + added)
+        self.settled += self.late
         self.late.clear()
