@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 FORMATS = ("table", "csv", "json", "md")
+_LEAST_TEXT = 16  # characters of a line of text that is still read with ease
 
 
 @dataclass(frozen=True)
@@ -41,8 +42,8 @@ def field_names(record: type[Any]) -> list[str]:
 def write_table(table: Table, form: str, out: TextIO | None = None) -> None:
     """Write a table in one of FORMATS; the summary only where there is a place for it.
 
-    Numbers are written in full. On a terminal, tables group their digits and have a frame; in a
-    pipe they are plain columns.
+    Numbers are written in full. On a terminal, tables group their digits and have a frame, or
+    are written record by record where it is too narrow; in a pipe they are plain columns.
     """
     out = out or sys.stdout
     if form == "csv":
@@ -92,6 +93,7 @@ def _plain(table: Table, out: TextIO) -> None:
 def _framed(table: Table, out: TextIO) -> None:
     from rich import box  # noqa: PLC0415 - loaded only for a terminal
     from rich.console import Console  # noqa: PLC0415
+    from rich.measure import Measurement  # noqa: PLC0415
     from rich.table import Table as RichTable  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
 
@@ -102,12 +104,40 @@ def _framed(table: Table, out: TextIO) -> None:
     for i, name in enumerate(table.columns):
         numeric = _is_numeric(table, i)
         view.add_column(
-            name, justify="right" if numeric else "left", overflow="fold", no_wrap=numeric
+            name,
+            justify="right" if numeric else "left",
+            overflow="fold",
+            no_wrap=numeric,
+            min_width=_least_width(table, i),
         )
+    # Text, not str: a name such as [bold] is no markup
     for row in table.rows:
-        # Text, not str: a name such as [bold] is no markup
         view.add_row(*(Text(_cell(value, grouped=True)) for value in row))
-    console.print(view)
+    unbounded = console.options.update(max_width=sys.maxsize)
+    if Measurement.get(console, unbounded, view).minimum <= console.width:
+        console.print(view)
+        return
+    # too narrow for the columns: one record below the other
+    widest = max(map(len, table.columns))
+    for row in table.rows:
+        console.print()
+        for name, value in zip(table.columns, row, strict=True):
+            line = Text(f"{name.ljust(widest)}  {_cell(value, grouped=True)}")
+            console.print(line, soft_wrap=True)
+
+
+def _least_width(table: Table, column: int) -> int:
+    """Return how narrow a column may become: numbers and the column's name stay whole."""
+    cells = [(_cell(row[column], grouped=True), row[column]) for row in table.rows]
+    return max(
+        [
+            len(table.columns[column]),
+            *(
+                len(cell) if isinstance(value, (int, float)) else min(len(cell), _LEAST_TEXT)
+                for cell, value in cells
+            ),
+        ]
+    )
 
 
 def _cell(value: Any, *, grouped: bool) -> str:

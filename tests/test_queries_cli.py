@@ -15,6 +15,7 @@ import pytest
 from make_sql_docs import EXAMPLE
 
 from queries.cli import cli
+from queries.tables import Table, write_table
 
 ROOT = Path(__file__).parent.parent
 DB = ("--db", str(EXAMPLE))
@@ -68,12 +69,12 @@ def test_table_in_a_pipe_has_no_decoration():
     assert len({len(line.split()) for line in lines}) == 1
 
 
-def test_table_on_a_terminal_groups_digits():
-    """People see 531,453,344 rather than 531453344."""
+def on_terminal(*arguments, columns):
+    """Run the command on a terminal of so many columns and return what is seen there."""
     parent, child = pty.openpty()
     process = subprocess.Popen(
-        [sys.executable, "-m", "queries.cli", "list", "vgg11", *DB],
-        stdout=child, cwd=ROOT, env={**os.environ, "COLUMNS": "250", "TERM": "xterm"},
+        [sys.executable, "-m", "queries.cli", *arguments, *DB],
+        stdout=child, cwd=ROOT, env={**os.environ, "COLUMNS": str(columns), "TERM": "xterm"},
     )  # fmt: skip
     os.close(child)
     seen = b""
@@ -87,7 +88,40 @@ def test_table_on_a_terminal_groups_digits():
         seen += part
     os.close(parent)
     assert process.wait() == 0
-    assert b"531,453,344" in seen
+    return seen.decode()
+
+
+@pytest.mark.parametrize("columns", [80, 250])
+def test_table_on_a_terminal_groups_digits(columns):
+    """People see 531,453,344 rather than 531453344, however narrow the terminal."""
+    assert "531,453,344" in on_terminal("list", "vgg11", columns=columns)
+
+
+@pytest.mark.parametrize("columns", [20, 40, 60, 80, 100, 120, 160, 300])
+@pytest.mark.parametrize("count", [1, 3, 8, 14])
+def test_table_on_a_narrow_terminal_shows_every_cell(count, columns, monkeypatch):
+    """At any width all names of columns, all numbers in one piece, and all of the text."""
+    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setenv("TERM", "xterm")
+    numbers = [(i + 1) * 1_111_111_111 for i in range(count)]
+    names = [f"column_{i}_bytes" for i in range(count)]
+    text = "a word or two " + "x" * 30
+    out = Terminal()
+    write_table(Table(["label", *names], [[text, *numbers]]), "table", out)
+    seen = out.getvalue()
+    for number, name in zip(numbers, names, strict=True):
+        assert f"{number:,}" in seen
+        assert name in seen
+    assert seen.count("x") == text.count("x")
+    assert "\N{HORIZONTAL ELLIPSIS}" not in seen
+
+
+class Terminal(io.StringIO):
+    """Text that is written to something that calls itself a terminal."""
+
+    def isatty(self):
+        """Return that it is one."""
+        return True
 
 
 def test_markdown_escapes_bars():
