@@ -64,7 +64,7 @@ def load_graph(
     if level not in LEVELS:
         raise QuestionError(f"no level {level!r}: a graph has the levels {', '.join(LEVELS)}")
     profile_exists(store, profile_id)
-    times = op_times(store, profile_id, device_named(store, device)) if device else []
+    times = op_times(store, profile_id, device_named(store, device)) if device else None
     graph: nx.MultiDiGraph[int] = nx.MultiDiGraph(profile_id=profile_id, level=level)
     with collector_paused():
         if level == "nodes":
@@ -96,7 +96,7 @@ _COUNT_NAMES = (
 
 
 def _call_nodes(
-    store: Store, profile_id: int, times: Sequence[float]
+    store: Store, profile_id: int, times: Sequence[float] | None
 ) -> list[tuple[int, dict[str, Any]]]:
     path = dict(rows_of(store, "SELECT module_id, path FROM modules", profile_id))
     nodes: list[tuple[int, dict[str, Any]]] = []
@@ -110,7 +110,7 @@ def _call_nodes(
         for phase in ("fwd", "bwd"):
             call[f"{phase}_flops"] = 2 * call[f"{phase}_macs"] + call[f"{phase}_pointwise_flops"]
             call[f"{phase}_bytes"] = 0
-            if times:
+            if times is not None:
                 call[f"{phase}_time_us"] = 0.0
         nodes.append((node_id, call))
 
@@ -120,9 +120,9 @@ def _call_nodes(
         if node_id in by_id and phase != "optimizer":
             pass_ = "fwd" if phase == "forward" else "bwd"
             by_id[node_id][f"{pass_}_bytes"] += size
-            if times:
+            if times is not None:
                 by_id[node_id][f"{pass_}_time_us"] += times[op_id]
-    sums = ("macs", "pointwise_flops", "flops", "bytes", *(["time_us"] if times else []))
+    sums = ("macs", "pointwise_flops", "flops", "bytes", *([] if times is None else ["time_us"]))
     for call in by_id.values():
         for name in sums:
             call[name] = call[f"fwd_{name}"] + call[f"bwd_{name}"]
@@ -145,7 +145,7 @@ FROM ops
 
 
 def _op_nodes(
-    store: Store, profile_id: int, times: Sequence[float]
+    store: Store, profile_id: int, times: Sequence[float] | None
 ) -> list[tuple[int, dict[str, Any]]]:
     nodes = [
         (
@@ -173,7 +173,7 @@ def _op_nodes(
             read, written, view, inplace, random, live,
         ) in rows_of(store, _OPS, profile_id, "op_id")
     ]  # fmt: skip
-    for (_, op), time_us in zip(nodes, times, strict=False):
+    for (_, op), time_us in zip(nodes, times or (), strict=False):
         op["time_us"] = time_us
     return nodes
 

@@ -49,14 +49,15 @@ def plot_liveness(result: Liveness, path: str, *, title: str) -> None:
     figure, axes = _figure()
     layers = class_bytes(result)
     steps = range(len(result.live_bytes))
-    axes.stackplot(
-        steps,
-        [[size / _MIB for size in sizes] for sizes in layers.values()],
-        labels=list(layers),
-        colors=[COLORS[name] for name in layers],
-        step="post",
-        linewidth=0,
-    )
+    if layers:  # without any, matplotlib takes no empty stack
+        axes.stackplot(
+            steps,
+            [[size / _MIB for size in sizes] for sizes in layers.values()],
+            labels=list(layers),
+            colors=[COLORS[name] for name in layers],
+            step="post",
+            linewidth=0,
+        )
     bound = [size / _MIB for size in result.bound_bytes]
     axes.step(steps, bound, where="post", color="black", lw=0.7, label="lower bound by last use")
     if result.live_bytes:
@@ -107,7 +108,7 @@ def plot_critical_path(
 def phase_starts(phases: tuple[str, ...]) -> list[tuple[int, str]]:
     """Return where phases start, leaving out those too short to have a label of their own."""
     starts = [i for i, phase in enumerate(phases) if i == 0 or phases[i - 1] != phase]
-    ends = [*starts[1:], len(phases)]
+    ends = [*starts[1:], len(phases)] if starts else []
     long = [
         (i, phases[i]) for i, end in zip(starts, ends, strict=True) if end - i > len(phases) / 20
     ]

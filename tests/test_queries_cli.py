@@ -12,10 +12,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from handmade_profiles import Hand
 from make_sql_docs import EXAMPLE
 
 from queries.cli import cli
 from queries.tables import Table, write_table
+from store import open_store
 
 ROOT = Path(__file__).parent.parent
 DB = ("--db", str(EXAMPLE))
@@ -297,6 +299,55 @@ def test_plot_draws_a_file(in_process, tmp_path, command, form):
     in_process(command, "googlenet", *DB, "--plot", str(target))
     magic = {"png": b"\x89PNG", "pdf": b"%PDF", "svg": b"<?xml"}[form]
     assert target.read_bytes().startswith(magic)
+
+
+@pytest.fixture
+def idle(tmp_path):
+    """Store a model that does nothing, whose input has 128 bytes, and return its database."""
+    hand = Hand(model="Identity")
+    hand.module("", "Identity")
+    source, sink = hand.node("x", "placeholder"), hand.node("output", "output")
+    tensor = hand.tensor(hand.storage(128, "input"), role="input", name="x")
+    hand.edge(source, sink, tensor, 128)
+    hollow = Hand(model="Hollow")
+    hollow.storage(0)
+    hollow.op("detach")
+    with open_store(f"sqlite:///{tmp_path}/idle.db", create=True) as store:
+        store.write(hand.profile())
+        store.write(hollow.profile())
+    return ("--db", str(tmp_path / "idle.db"))
+
+
+def test_model_without_operators_is_answered(in_process, idle, tmp_path):
+    """A model that does nothing takes no time, and is exported as such."""
+    for level in ("nodes", "ops"):
+        found = json.loads(in_process(
+            "critical-path", "Identity", "--weight", "time", "--device", "A100", "--level", level,
+            "--format", "json", *idle,
+        ))  # fmt: skip
+        assert (found["summary"]["length"], found["summary"]["parallelism"]) == (0, 1)
+    for name in ("solver", "minimalloc", "snapshot", "chrome", "chakra"):
+        in_process("export", "Identity", "--to", name, "-o", str(tmp_path / name), *idle)
+    bundle = json.loads((tmp_path / "solver").read_text())
+    assert bundle["chain"]["x"] == [128]
+    assert bundle["dfgraph"]["cost_cpu"] == [0, 0]
+
+
+def test_report_of_a_model_without_operators_is_written(in_process, idle, tmp_path):
+    """The page is there, with the model's name."""
+    pytest.importorskip("plotly")
+    in_process("report", "Identity", "-o", str(tmp_path / "page.html"), *idle)
+    assert "Identity" in (tmp_path / "page.html").read_text("utf-8")
+
+
+@pytest.mark.parametrize("model", ["Identity", "Hollow"])
+@pytest.mark.parametrize("command", ["liveness", "critical-path"])
+def test_plot_of_nothing_is_an_empty_figure(in_process, idle, tmp_path, command, model):
+    """Without steps, or without a byte, there still is a figure."""
+    pytest.importorskip("matplotlib")
+    target = tmp_path / "figure.svg"
+    in_process(command, model, *idle, "--plot", str(target))
+    assert target.read_bytes().startswith(b"<?xml")
 
 
 def test_plot_of_an_unknown_kind_is_refused(tmp_path):
