@@ -18,6 +18,7 @@ _OTHERS = (
     "assumption",
 )  # fmt: skip
 _LISTED = 12
+_MOST_DIGITS = 18  # all numbers of so many are below 2^63
 
 
 def find_profile(store: Store, name: str) -> int:
@@ -25,23 +26,21 @@ def find_profile(store: Store, name: str) -> int:
 
     A name is an id (``17``), a model (``resnet50``), or a model with qualifiers after ``@``,
     separated by commas: ``resnet50@b4``, ``resnet50@b8,eval``, ``resnet50@bfloat16,cpu``.
+    A model that is called just so comes first, be its name a number or with an ``@`` in it.
     Of profiles of one configuration the newest wins.
 
     Raises:
         ProfileNameError: if the name means no profile, or several configurations; the message
             lists the candidates.
     """
-    if name.isascii() and name.isdigit():
-        if not store.query("SELECT 1 FROM profiles WHERE profile_id = :id", {"id": int(name)})[1]:
-            raise ProfileNameError(f"no profile {name}; `query-profiles list` shows what there is")
-        return int(name)
-    model, _, qualifiers = name.partition("@")
     columns = (*_QUALIFIERS, *_OTHERS)
-    _, rows = store.query(
-        f"SELECT profile_id, {', '.join(columns)} FROM profiles p"  # noqa: S608 - our own columns
-        " JOIN models m ON m.model_id = p.model_id WHERE m.name = :model ORDER BY profile_id",
-        {"model": model},
-    )
+    model, qualifiers = name, ""
+    rows = _profiles(store, model, columns)
+    if not rows and name.isascii() and name.isdigit():
+        return _numbered(store, name)
+    if not rows and "@" in name:
+        model, _, qualifiers = name.rpartition("@")
+        rows = _profiles(store, model, columns)
     if not rows:
         raise ProfileNameError(f"no profile of a model {model!r}{_like(store, model)}")
     asked = [part.strip() for part in qualifiers.split(",") if part.strip()]
@@ -59,6 +58,25 @@ def find_profile(store: Store, name: str) -> int:
     if not newest:
         raise ProfileNameError(f"no profile {name!r}; of {model} there are: {listed}")
     raise ProfileNameError(f"{name!r} is ambiguous, use an id or a longer name: {listed}")
+
+
+def _profiles(store: Store, model: str, columns: tuple[str, ...]) -> list[tuple[Any, ...]]:
+    """Return the ids of a model's profiles with some columns, the oldest first."""
+    return store.query(
+        f"SELECT profile_id, {', '.join(columns)} FROM profiles p"  # noqa: S608 - our own columns
+        " JOIN models m ON m.model_id = p.model_id WHERE m.name = :model ORDER BY profile_id",
+        {"model": model},
+    )[1]
+
+
+def _numbered(store: Store, digits: str) -> int:
+    """Return an id that is written in digits; the database's own numbers end at 2^63."""
+    if len(digits.lstrip("0")) <= _MOST_DIGITS:
+        number = int(digits.lstrip("0") or "0")
+        if store.query("SELECT 1 FROM profiles WHERE profile_id = :id", {"id": number})[1]:
+            return number
+    shown = digits if len(digits) <= 2 * _MOST_DIGITS else f"{digits[:_MOST_DIGITS]}..."
+    raise ProfileNameError(f"no profile {shown}; `query-profiles list` shows what there is")
 
 
 def profile_facts(store: Store, profile_id: int) -> dict[str, Any]:

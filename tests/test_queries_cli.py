@@ -230,6 +230,27 @@ def test_wrong_names_are_refused_with_the_way_out(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("number", ["9223372036854775808", "0", "1" * 18, "1" * 5000])
+def test_numbers_of_no_profile_are_refused(number):
+    """However large: no profile has it, in one short line."""
+    line = refusal("show", number, *DB)
+    assert line.startswith("Error: no profile ")
+    assert len(line) < 120
+
+
+def test_model_is_found_by_its_very_name(in_process, tmp_path):
+    """A number and an @ may be part of a model's name; qualifiers come after the last @."""
+    with open_store(f"sqlite:///{tmp_path}/names.db", create=True) as store:
+        ids = {name: store.write(Hand(model=name).profile()) for name in ("a@b4", "17", "a")}
+    asked = {"a@b4": "a@b4", "a@b4@b4": "a@b4", "17": "17", "a@train": "a", "0002": "17"}
+    assert ids["17"] == 2
+    for question, name in asked.items():
+        rows = json.loads(in_process(
+            "show", question, "--format", "json", "--db", str(tmp_path / "names.db")
+        ))  # fmt: skip
+        assert {row["name"]: row["value"] for row in rows}["model"] == name
+
+
 def test_wrong_usage_has_status_2():
     """An option that does not exist is wrong usage."""
     assert "--colour" in refusal("list", "--colour", status=2)
