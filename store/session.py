@@ -171,6 +171,8 @@ class Store:
                 return
             driver: Any = connection.connection.driver_connection
             driver.execute("PRAGMA query_only=ON")
+            # query_only lets ATTACH create files
+            driver.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
             try:
                 yield connection
             finally:
@@ -330,7 +332,7 @@ def _query_error(url: URL, error: Exception) -> ProfileError:
         return QueryError("the statement yields no rows; give one SELECT")
     cause = getattr(error, "orig", None) or error
     known = translation(url, cause)
-    if isinstance(known, StoreReadOnly):
+    if isinstance(known, StoreReadOnly) or "attached databases" in str(cause):
         return QueryError("a query may not change the database; give one SELECT")
     if type(known) is not StoreError:
         return known

@@ -132,6 +132,23 @@ def test_markdown_escapes_bars():
     assert out == "| name | n |\n| --- | ---: |\n| a\\|b | 1 |\n"
 
 
+def test_json_holds_every_column_or_none():
+    """Two columns of one name do not fit into an object; infinity has no place in JSON."""
+    assert "'n'" in refusal("sql", "SELECT 1 AS n, 2 AS n", "--format", "json", *DB)
+    out = answer("sql", "SELECT 1e999 AS n, 0.5 AS half, NULL AS none", "--format", "json")
+    assert json.loads(out, parse_constant=pytest.fail) == [{"n": None, "half": 0.5, "none": None}]
+
+
+def test_null_is_an_empty_cell():
+    """What is not there is not written, and numbers beside it stay numbers."""
+    query = "SELECT NULL AS a, 1 AS n UNION ALL SELECT 12, 2 ORDER BY n"
+    assert answer("sql", query, "--format", "csv") == "a,n\n,1\n12,2\n"
+    assert answer("sql", query, "--format", "md").splitlines()[1:] == [
+        "| ---: | ---: |", "|  | 1 |", "| 12 | 2 |",
+    ]  # fmt: skip
+    assert answer("sql", query) == " a  n\n    1\n12  2\n"
+
+
 @pytest.mark.parametrize("form", ["csv", "json", "md", "table"])
 @pytest.mark.parametrize(
     "arguments",
@@ -211,6 +228,16 @@ def test_sql_changes_nothing(statement):
     assert EXAMPLE.read_bytes() == before
 
 
+@pytest.mark.parametrize(
+    ("statement", "said"),
+    [("ATTACH '{}' AS e", "may not change"), ("VACUUM INTO '{}'", "cannot VACUUM")],
+)
+def test_sql_creates_no_file(statement, said, tmp_path):
+    """A statement that would create another database is refused."""
+    assert said in refusal("sql", statement.format(tmp_path / "other.db"), *DB)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_wrong_sql_is_one_line():
     """The database's own words, without a traceback."""
     assert "no such table" in refusal("sql", "SELECT * FROM absent", *DB)
@@ -249,6 +276,34 @@ def test_model_is_found_by_its_very_name(in_process, tmp_path):
             "show", question, "--format", "json", "--db", str(tmp_path / "names.db")
         ))  # fmt: skip
         assert {row["name"]: row["value"] for row in rows}["model"] == name
+
+
+@pytest.mark.parametrize("form", ["table", "csv", "json", "md"])
+def test_output_without_a_place_is_one_line(form):
+    """A full disk and a closed output are said in one line, without a traceback."""
+    command = f"{sys.executable} -m queries.cli list --format {form} --db {EXAMPLE}"
+    for place, said in ((">/dev/full", "No space left"), (">&-", "closed")):
+        result = subprocess.run(
+            ["bash", "-c", f"{command} {place}"],
+            check=False, capture_output=True, text=True, cwd=ROOT,
+        )  # fmt: skip
+        assert result.returncode == 1
+        assert said in result.stderr
+        assert result.stderr.startswith("Error: ")
+        assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("list", b"\xff*"), ("show", b"\xff"), ("sql", b"SELECT '\xff'"), ("list", "--db", b"\xff")],
+)
+def test_arguments_that_are_no_text_are_refused(arguments):
+    """Bytes that are not UTF-8 are answered without a traceback."""
+    database = () if "--db" in arguments else DB
+    result = run(*arguments, *database)
+    assert "Traceback" not in result.stderr
+    assert result.stderr.count("\n") == (result.returncode != 0)
+    assert result.returncode == (arguments != ("list", b"\xff*"))
 
 
 def test_wrong_usage_has_status_2():
