@@ -5,8 +5,12 @@ from __future__ import annotations
 import csv
 import json
 import sys
+from collections import Counter
 from dataclasses import dataclass, field, fields, is_dataclass
+from math import isfinite
 from typing import TYPE_CHECKING, Any, TextIO
+
+from queries.errors import QuestionError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -44,16 +48,19 @@ def write_table(table: Table, form: str, out: TextIO | None = None) -> None:
 
     Numbers are written in full. On a terminal, tables group their digits and have a frame, or
     are written record by record where it is too narrow; in a pipe they are plain columns.
+
+    Raises:
+        QuestionError: if there is no standard output, or if JSON has no place for a column.
     """
     out = out or sys.stdout
+    if out is None:
+        raise QuestionError("standard output is closed; there is no place for the answer")
     if form == "csv":
         writer = csv.writer(out, lineterminator="\n")
         writer.writerow(table.columns)
         writer.writerows(table.rows)
     elif form == "json":
-        rows = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
-        whole = {"summary": table.summary, "rows": rows} if table.summary else rows
-        out.write(json.dumps(whole, indent=2, default=str) + "\n")
+        out.write(_json(table))
     elif form == "md":
         out.write(_markdown(table))
     elif out.isatty():
@@ -62,9 +69,27 @@ def write_table(table: Table, form: str, out: TextIO | None = None) -> None:
         _plain(table, out)
 
 
+def _json(table: Table) -> str:
+    twice = [name for name, count in Counter(table.columns).items() if count > 1]
+    if twice:
+        raise QuestionError(f"two columns are called {twice[0]!r}; give one a name with AS")
+
+    def record(names: Iterable[str], values: Iterable[Any]) -> dict[str, Any]:
+        # JSON has no infinity and no NaN
+        return {
+            name: None if isinstance(value, float) and not isfinite(value) else value
+            for name, value in zip(names, values, strict=True)
+        }
+
+    rows = [record(table.columns, row) for row in table.rows]
+    summary = record(table.summary.keys(), table.summary.values())
+    whole = {"summary": summary, "rows": rows} if summary else rows
+    return json.dumps(whole, indent=2, default=str, allow_nan=False) + "\n"
+
+
 def _markdown(table: Table) -> str:
     def line(cells: Iterable[Any]) -> str:
-        escaped = (str(c).replace("\\", "\\\\").replace("|", "\\|") for c in cells)
+        escaped = (_text(c).replace("\\", "\\\\").replace("|", "\\|") for c in cells)
         return "| " + " | ".join(" ".join(cell.split("\n")) for cell in escaped) + " |\n"
 
     rule = ("---:" if _is_numeric(table, i) else "---" for i in range(len(table.columns)))
@@ -147,11 +172,17 @@ def _cell(value: Any, *, grouped: bool) -> str:
         return f"{value:,}" if grouped else str(value)
     if isinstance(value, float):
         return f"{value:,.4g}" if grouped else repr(value)
-    return str(value)
+    return _text(value)
+
+
+def _text(value: Any) -> str:
+    """Return a value as text; nothing at all is none."""
+    return "" if value is None else str(value)
 
 
 def _is_numeric(table: Table, column: int) -> bool:
     return all(
-        isinstance(row[column], (int, float)) and not isinstance(row[column], bool)
+        row[column] is None
+        or (isinstance(row[column], (int, float)) and not isinstance(row[column], bool))
         for row in table.rows
     )
