@@ -30,21 +30,15 @@ class Refusal(click.ClickException):
 
 
 def database_option(command: Command) -> Command:
-    """Add ``--db`` to a command; it arrives as a URL."""
+    """Add ``--db`` to a command; it arrives as ``url``."""
     return click.option(
         "--db",
         "url",
         metavar="URL",
         default=DEFAULT_DB,
         show_default=True,
-        callback=lambda _context, _option, value: database_url(value),
         help="Database: a URL, or the path of an SQLite file.",
     )(command)
-
-
-def database_url(text: str) -> str:
-    """Return a database URL for what a user gives: a URL, or the path of an SQLite file."""
-    return text if "://" in text else f"sqlite:///{text}"
 
 
 def shown(url: str) -> str:

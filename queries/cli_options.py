@@ -19,20 +19,14 @@ R = TypeVar("R")
 DEFAULT_URL = "sqlite:///data/profiles.db"
 
 
-def database_url(text: str) -> str:
-    """Return the URL that ``--db`` means: a URL, or the path of an SQLite file."""
-    return text if "://" in text else f"sqlite:///{text}"
-
-
 def database_option(command: Callable[P, R]) -> Callable[P, R]:
-    """Add ``--db``; it arrives as a URL."""
+    """Add ``--db``; it arrives as ``url``."""
     return click.option(
         "--db",
         "url",
         metavar="URL",
         default=DEFAULT_URL,
         show_default=True,
-        callback=lambda _context, _option, value: database_url(value),
         help="Database: a URL, or the path of an SQLite file.",
     )(command)
 

@@ -23,14 +23,18 @@ BEGIN_WRITING = {"begin": "BEGIN IMMEDIATE"}
 def parse_url(text: str) -> URL:
     """Return a database address.
 
+    Args:
+        text: a URL, or the path of an SQLite file, in which no character has a meaning of its own.
+
     Raises:
         StoreError: if it is none, or of a database that is not supported.
     """
     try:
-        url = make_url(text)
+        is_path = text and "://" not in text
+        url = URL.create("sqlite", database=text) if is_path else make_url(text)
     except ArgumentError:
         raise StoreError(
-            f"{text!r} is no database address; a file is written sqlite:///{text or 'profiles.db'}"
+            f"{text!r} is no database address; a file is written sqlite:///profiles.db"
         ) from None
     if url.drivername in {"postgresql", "postgres"}:
         url = url.set(drivername="postgresql+psycopg")

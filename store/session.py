@@ -184,7 +184,7 @@ def open_store(url: str = DEFAULT_URL, *, create: bool = False, read_only: bool 
     """Return the open store at an address; nothing is created or upgraded unasked.
 
     Args:
-        url: ``sqlite:///FILE`` or ``postgresql+psycopg://HOST/DATABASE``.
+        url: ``postgresql+psycopg://HOST/DATABASE``, ``sqlite:///FILE``, or the path of the file.
         create: make a missing database, its folders included, at the newest schema.
         read_only: refuse to write; then the file and its folder need not be writable.
 

@@ -306,6 +306,22 @@ def test_arguments_that_are_no_text_are_refused(arguments):
     assert result.returncode == (arguments != ("list", b"\xff*"))
 
 
+@pytest.mark.parametrize("name", ["a b.db", "a#b.db", "a%20b.db", "a?mode=memory.db", "a@b:c.db"])
+def test_path_of_a_database_is_taken_literally(in_process, tmp_path, name):
+    """No character in a path has a meaning, whether it is created or asked."""
+    path = tmp_path / name
+    command = [sys.executable, "-m", "exporter.cli", "db", "upgrade", "--db", str(path)]
+    subprocess.run(command, check=True, capture_output=True, cwd=ROOT)
+    assert [p.name for p in tmp_path.iterdir()] == [name]
+    query = "SELECT COUNT(*) AS n FROM profiles"
+    assert in_process("sql", query, "--format", "csv", "--db", str(path)) == "n\n0\n"
+
+
+def test_database_without_a_name_is_refused():
+    """An empty path is no database."""
+    assert "no database address" in refusal("list", "--db", "")
+
+
 def test_wrong_usage_has_status_2():
     """An option that does not exist is wrong usage."""
     assert "--colour" in refusal("list", "--colour", status=2)
