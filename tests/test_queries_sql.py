@@ -107,6 +107,26 @@ def test_views_agree_with_functions(store, database):
         assert sum(graph.nodes[n]["time_us"] for n in graph) == pytest.approx(in_sql, abs=1e-3)
 
 
+def test_module_sums_are_those_of_the_modules_inside(database):
+    """However a profile is chosen, a module's own work and that of its children are its sum."""
+    sums = "call_count, fwd_flops, bwd_flops, kept_bytes, grad_bytes, param_bytes, buffer_bytes"
+    chosen = "profile_id = (SELECT profile_id FROM profile_totals WHERE model = 'vgg11')"
+    own, whole = (
+        {row[0]: row[1:] for row in database.execute(
+            f"SELECT module_id, {sums} FROM {view} WHERE {chosen}"  # noqa: S608
+        )}
+        for view in ("module_calls", "module_totals")
+    )  # fmt: skip
+    parents = database.execute(f"SELECT module_id, parent_id FROM modules WHERE {chosen}")  # noqa: S608
+    children = {module_id: [] for module_id in own}
+    for module_id, parent_id in parents:
+        children.get(parent_id, []).append(module_id)
+    for module_id, total in whole.items():
+        parts = [own[module_id], *(whole[child] for child in children[module_id])]
+        assert total == tuple(map(sum, zip(*parts, strict=True)))
+    assert whole.keys() == own.keys()
+
+
 def test_pandas_keeps_integers(database):
     """No integer column becomes a float, in any table or view."""
     pandas = pytest.importorskip("pandas")

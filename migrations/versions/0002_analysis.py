@@ -46,43 +46,63 @@ GROUP BY o.profile_id, o.operator, o.phase
 """
 
 # A module's sums include those of the modules inside it: '' is the whole model.
+# Every pair of a module and one that it lies within, itself first; summed up, then named.
 MODULE_TOTALS = """
 CREATE VIEW module_totals AS
+WITH RECURSIVE inside(profile_id, module_id, within_id) AS (
+  SELECT profile_id, module_id, module_id FROM modules
+  UNION ALL
+  SELECT i.profile_id, i.module_id, m.parent_id
+  FROM inside AS i
+  JOIN modules AS m ON m.profile_id = i.profile_id AND m.module_id = i.within_id
+  WHERE m.parent_id >= 0
+)
 SELECT m.profile_id, m.module_id, m.path, m.class_name,
-       CAST(SUM(d.call_count) AS BIGINT) AS call_count,
-       CAST(SUM(d.fwd_macs) AS BIGINT) AS fwd_macs,
-       CAST(SUM(d.bwd_macs) AS BIGINT) AS bwd_macs,
-       CAST(SUM(d.fwd_flops) AS BIGINT) AS fwd_flops,
-       CAST(SUM(d.bwd_flops) AS BIGINT) AS bwd_flops,
-       CAST(SUM(d.kept_bytes) AS BIGINT) AS kept_bytes,
-       CAST(SUM(d.grad_bytes) AS BIGINT) AS grad_bytes,
-       CAST(SUM(d.param_bytes) AS BIGINT) AS param_bytes,
-       CAST(SUM(d.buffer_bytes) AS BIGINT) AS buffer_bytes
-FROM modules AS m
-JOIN module_calls AS d ON d.profile_id = m.profile_id AND (
-  d.module_id = m.module_id OR m.path = ''
-  OR SUBSTR(d.path, 1, LENGTH(m.path) + 1) = m.path || '.')
-GROUP BY m.profile_id, m.module_id, m.path, m.class_name
+       t.call_count, t.fwd_macs, t.bwd_macs, t.fwd_flops, t.bwd_flops,
+       t.kept_bytes, t.grad_bytes, t.param_bytes, t.buffer_bytes
+FROM (
+  SELECT i.profile_id, i.within_id,
+         CAST(SUM(d.call_count) AS BIGINT) AS call_count,
+         CAST(SUM(d.fwd_macs) AS BIGINT) AS fwd_macs,
+         CAST(SUM(d.bwd_macs) AS BIGINT) AS bwd_macs,
+         CAST(SUM(d.fwd_flops) AS BIGINT) AS fwd_flops,
+         CAST(SUM(d.bwd_flops) AS BIGINT) AS bwd_flops,
+         CAST(SUM(d.kept_bytes) AS BIGINT) AS kept_bytes,
+         CAST(SUM(d.grad_bytes) AS BIGINT) AS grad_bytes,
+         CAST(SUM(d.param_bytes) AS BIGINT) AS param_bytes,
+         CAST(SUM(d.buffer_bytes) AS BIGINT) AS buffer_bytes
+  FROM inside AS i
+  JOIN module_calls AS d ON d.profile_id = i.profile_id AND d.module_id = i.module_id
+  GROUP BY i.profile_id, i.within_id
+) AS t
+JOIN modules AS m ON m.profile_id = t.profile_id AND m.module_id = t.within_id
 """
 
 # What a module does itself: the calls of its own forward, its own parameters.
+# Calls are summed first: joined one by one, every module would look through all of them.
 MODULE_CALLS = """
 CREATE VIEW module_calls AS
 SELECT m.profile_id, m.module_id, m.path, m.class_name,
-       COUNT(n.node_id) AS call_count,
-       CAST(COALESCE(SUM(f.fwd_macs), 0) AS BIGINT) AS fwd_macs,
-       CAST(COALESCE(SUM(f.bwd_macs), 0) AS BIGINT) AS bwd_macs,
-       CAST(COALESCE(SUM(2 * f.fwd_macs + f.fwd_pointwise_flops), 0) AS BIGINT) AS fwd_flops,
-       CAST(COALESCE(SUM(2 * f.bwd_macs + f.bwd_pointwise_flops), 0) AS BIGINT) AS bwd_flops,
-       CAST(COALESCE(SUM(s.kept_bytes), 0) AS BIGINT) AS kept_bytes,
-       CAST(COALESCE(SUM(s.grad_bytes), 0) AS BIGINT) AS grad_bytes,
+       COALESCE(c.call_count, 0) AS call_count,
+       COALESCE(c.fwd_macs, 0) AS fwd_macs, COALESCE(c.bwd_macs, 0) AS bwd_macs,
+       COALESCE(c.fwd_flops, 0) AS fwd_flops, COALESCE(c.bwd_flops, 0) AS bwd_flops,
+       COALESCE(c.kept_bytes, 0) AS kept_bytes, COALESCE(c.grad_bytes, 0) AS grad_bytes,
        m.param_bytes, m.buffer_bytes
 FROM modules AS m
-LEFT JOIN nodes AS n ON n.profile_id = m.profile_id AND n.module_id = m.module_id
-  AND n.kind NOT IN ('placeholder', 'output')
-LEFT JOIN flop_counts AS f ON f.profile_id = n.profile_id AND f.node_id = n.node_id
-LEFT JOIN mem_stats AS s ON s.profile_id = n.profile_id AND s.node_id = n.node_id
-GROUP BY m.profile_id, m.module_id, m.path, m.class_name, m.param_bytes, m.buffer_bytes
+LEFT JOIN (
+  SELECT n.profile_id, n.module_id, COUNT(*) AS call_count,
+         CAST(SUM(f.fwd_macs) AS BIGINT) AS fwd_macs,
+         CAST(SUM(f.bwd_macs) AS BIGINT) AS bwd_macs,
+         CAST(SUM(2 * f.fwd_macs + f.fwd_pointwise_flops) AS BIGINT) AS fwd_flops,
+         CAST(SUM(2 * f.bwd_macs + f.bwd_pointwise_flops) AS BIGINT) AS bwd_flops,
+         CAST(SUM(s.kept_bytes) AS BIGINT) AS kept_bytes,
+         CAST(SUM(s.grad_bytes) AS BIGINT) AS grad_bytes
+  FROM nodes AS n
+  LEFT JOIN flop_counts AS f ON f.profile_id = n.profile_id AND f.node_id = n.node_id
+  LEFT JOIN mem_stats AS s ON s.profile_id = n.profile_id AND s.node_id = n.node_id
+  WHERE n.kind NOT IN ('placeholder', 'output')
+  GROUP BY n.profile_id, n.module_id
+) AS c ON c.profile_id = m.profile_id AND c.module_id = m.module_id
 """
 
 MEMORY_TIMELINE = """
