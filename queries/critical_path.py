@@ -1,13 +1,13 @@
 """The longest chain of work in a graph whose costs sit on nodes.
 
-Weights are added as they are: integers stay exact at any size, and nothing is ever assumed to
-weigh 1 because its weight was misspelt.
+Weights are added exactly: integers stay integers at any size, sums of floats are rounded once, at
+the end. Nothing is ever assumed to weigh 1 because its weight was misspelt.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import inf
+from math import inf, lcm
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
@@ -60,7 +60,7 @@ def critical_path(
     Raises:
         GraphError: if the graph is undirected or has a cycle, if no node has the weight (the
             message names those that there are), if a node lacks it and there is no default, or if
-            a weight is negative or not a finite number.
+            a weight is negative or not a finite number, or if a sum of floats is none.
     """
     if not graph.is_directed():
         raise GraphError("a critical path needs a directed graph")
@@ -80,26 +80,55 @@ def _critical_path(
         cycle = [edge[0] for edge in nx.find_cycle(graph)]
         raise GraphError(f"the graph has a cycle, so no longest path: {_shorten(cycle)}") from error
 
+    whole, scale = _scaled(cost)
     after = {node: list(graph.successors(node)) for node in order}
-    head: dict[Hashable, Number] = dict.fromkeys(order, 0)  # longest way to a node, without it
+    head = dict.fromkeys(order, 0)  # longest way to a node, without it
     for node in order:
-        reached = head[node] + cost[node]
+        reached = head[node] + whole[node]
         for successor in after[node]:
             head[successor] = max(head[successor], reached)
-    tail: dict[Hashable, Number] = {}  # longest way from a node to the end, with it
+    tail: dict[Hashable, int] = {}  # longest way from a node to the end, with it
     for node in reversed(order):
         rest = max([tail[successor] for successor in after[node]]) if after[node] else 0
-        tail[node] = cost[node] + rest
+        tail[node] = whole[node] + rest
 
     length = max(tail.values(), default=0)
-    return CriticalPath(
-        weight=weight,
-        nodes=_first_path(graph, tail),
-        length=length,
-        total=sum(cost.values()),
-        start=head,
-        slack={node: max(length - head[node] - tail[node], 0) for node in graph},
-    )
+    slack = {node: length - head[node] - tail[node] for node in graph}
+    total = sum(whole.values())
+    try:
+        return CriticalPath(
+            weight=weight,
+            nodes=_first_path(graph, tail),
+            length=_unscaled(length, scale),
+            total=_unscaled(total, scale),
+            start={node: _unscaled(value, scale) for node, value in head.items()},
+            slack={node: _unscaled(value, scale) for node, value in slack.items()},
+        )
+    except OverflowError:
+        raise GraphError(f"the sum of the weights {weight!r} is too large for a float") from None
+
+
+def _scaled(cost: dict[Hashable, Number]) -> tuple[dict[Hashable, int], int]:
+    """Return the weights times the least number that makes all of them whole, and that number.
+
+    Sums of floats depend on their order, sums of integers do not: on the path, slack is then 0 and
+    nowhere below it. The number is 0 if all weights are integers already.
+    """
+    ratios = {
+        node: value.as_integer_ratio() for node, value in cost.items() if isinstance(value, float)
+    }
+    if not ratios:
+        return {node: int(value) for node, value in cost.items()}, 0
+    scale = lcm(*(denominator for _, denominator in ratios.values()))
+    whole = {
+        node: ratios[node][0] * (scale // ratios[node][1]) if node in ratios else int(value) * scale
+        for node, value in cost.items()
+    }
+    return whole, scale
+
+
+def _unscaled(value: int, scale: int) -> Number:
+    return value / scale if scale else value
 
 
 def _costs(
@@ -128,7 +157,7 @@ def _costs(
                 f"node {node!r}: the weight {weight!r} is {value!r}, not a finite number >= 0"
             )
         # numpy's integers wrap around at 2^63, Python's do not
-        cost[node] = int(value) if isinstance(value, Integral) else value
+        cost[node] = int(value) if isinstance(value, Integral) else float(value)
     return cost
 
 
@@ -139,7 +168,7 @@ def available_weights(graph: nx.DiGraph[Any]) -> list[str]:
     """
     return sorted(
         {
-            name
+            str(name)
             for _, attributes in graph.nodes(data=True)
             for name, value in attributes.items()
             if _is_number(value) and not str(name).endswith("_id")
@@ -151,13 +180,12 @@ def _is_number(value: object) -> bool:
     return isinstance(value, Real) and not isinstance(value, bool)
 
 
-def _first_path(graph: nx.DiGraph[Any], tail: dict[Hashable, Number]) -> tuple[Any, ...]:
+def _first_path(graph: nx.DiGraph[Any], tail: dict[Hashable, int]) -> tuple[Any, ...]:
     """Return the first of the longest paths, by the order in which nodes were added."""
     position = {node: i for i, node in enumerate(graph)}
     path: list[Any] = []
     candidates = [node for node, degree in graph.in_degree() if not degree]
     while candidates:
-        # compared by the longest rest, never by a difference: exact for floats as well
         path.append(min(candidates, key=lambda node: (-tail[node], position[node])))
         candidates = list(graph.successors(path[-1]))
     return tuple(path)

@@ -139,6 +139,41 @@ def test_weight_that_is_no_cost_is_refused(value):
         critical_path(graph_of({"fine": 1, "odd": value}, []), "cost")
 
 
+@given(
+    st.lists(st.floats(0, 1e300), min_size=1, max_size=8),
+    st.sets(st.tuples(st.integers(0, 7), st.integers(0, 7))),
+)
+def test_float_weights_leave_no_slack_on_the_path(costs, pairs):
+    """Slack is 0 on the path and never below it; work is at least the path, however it rounds."""
+    edges = [(a, b) for a, b in pairs if a < b < len(costs)]
+    path = critical_path(graph_of(dict(enumerate(costs)), edges), "cost")
+    assert all(path.slack[node] == 0 for node in path.nodes)
+    assert min(path.slack.values()) >= 0
+    assert path.parallelism >= 1
+
+
+def test_sums_of_floats_are_rounded_once():
+    """Ten tenths are one, as math.fsum says, though adding one by one gives less."""
+    graph = graph_of(dict.fromkeys(range(10), 0.1), [(i, i + 1) for i in range(9)])
+    path = critical_path(graph, "cost")
+    assert (path.length, path.total, path.parallelism) == (1.0, 1.0, 1.0)
+
+
+def test_sum_that_is_no_float_is_refused():
+    """Two weights near the end of the floats have no sum."""
+    with pytest.raises(GraphError, match="too large"):
+        critical_path(graph_of({"a": 1.7e308, "b": 1.7e308}, []), "cost")
+
+
+def test_misspelt_weight_beside_names_that_are_no_strings():
+    """Attributes may have any name; the message still lists those that are numbers."""
+    graph = nx.DiGraph()
+    graph.add_node("a")
+    graph.nodes["a"].update({1: 2, "cost": 3, ("x",): 4.0})
+    with pytest.raises(GraphError, match=r"weights here: \('x',\), 1, cost"):
+        critical_path(graph, "csot")
+
+
 def test_cycle_is_an_error_that_shows_it():
     """A graph with a cycle has no longest path."""
     with pytest.raises(GraphError, match=r"cycle.*1 -> 2 -> 1"):
