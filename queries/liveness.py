@@ -38,11 +38,7 @@ class LiveStorage:
     waits_for: str  # name of the call that uses it last, "" if none does
     waits_phase: str  # phase of that use, "" if there is none
     reason: str  # why it outlives its last use, of OUTLIVING_REASONS; "" if it does not
-
-    @property
-    def outlived_steps(self) -> int:
-        """Steps it stays alive for after its last use; never used: after its birth."""
-        return self.death_op_id - max(self.last_use_op_id, self.birth_op_id, 0)
+    outlived_steps: int  # at which it is alive after its last use; never used: after its birth
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +194,9 @@ def _storages(store: Store, profile_id: int, ops: Sequence[tuple[int, str]]) -> 
             module = name.rpartition(".")[0]
         used = 0 <= last < len(ops)
         reason = ""
-        if min(death, len(ops) - 1) > max(last, birth, 0):
+        # what is never freed has the number of steps for its death, one more than the last step
+        outlived_steps = max(min(death, len(ops) - 1) - max(last, birth, 0), 0)
+        if outlived_steps:
             outlives = death >= len(ops)
             reason = (
                 "output" if storage_id in outputs and outlives
@@ -221,6 +219,7 @@ def _storages(store: Store, profile_id: int, ops: Sequence[tuple[int, str]]) -> 
                 waits_for=call.get(ops[last][0], nowhere)[0] if used else "",
                 waits_phase=ops[last][1] if used else "",
                 reason=reason,
+                outlived_steps=outlived_steps,
             )
         )
     return result

@@ -20,10 +20,10 @@ def liveness_rows(result: Liveness, by: str) -> Table:
         "bound_peak_op_id": result.bound_peak_op_id,
     }
     if by == "storage":
-        return table_of(result.at_peak, field_names(LiveStorage), summary)
+        columns = [name for name in field_names(LiveStorage) if name != "outlived_steps"]
+        return table_of(result.at_peak, columns, summary)
     if by == "outliving":
-        columns = [*field_names(LiveStorage), "outlived_steps"]
-        return table_of(result.outliving, columns, summary)
+        return table_of(result.outliving, field_names(LiveStorage), summary)
     if by == "step":
         steps = zip(result.phases, result.live_bytes, result.bound_bytes, strict=True)
         rows = [[i, *step] for i, step in enumerate(steps)]

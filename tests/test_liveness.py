@@ -49,6 +49,15 @@ def test_peak_is_that_of_the_profile(store):
     assert list(result.live_bytes) == profile.ops.column("live_bytes")
 
 
+def test_outlived_steps_end_with_the_step(store):
+    """Of five steps, w is last used at step 0 and stays: it is alive at 1 to 4, four steps more.
+
+    X is used at the last step and h at step 1, one before it is freed.
+    """
+    steps = {s.name or s.storage_id: s.outlived_steps for s in live(store, linear_step()).storages}
+    assert (steps["fc.weight"], steps["x"], steps[2]) == (4, 0, 1)
+
+
 def test_what_is_live_at_the_peak(store):
     """Largest first, then oldest, with maker and the call that is waited for."""
     result = live(store, linear_step())
@@ -116,8 +125,8 @@ def test_reasons_to_outlive_the_last_use(store):
     assert [(s.size_bytes, s.reason) for s in result.storages] == [
         (4, ""), (8, "saved"), (16, "output"), (32, "cycle"), (64, "caller"),
     ]  # fmt: skip
-    # largest bytes times steps first: 64 * 2, 32 * 3, 16 * 4, 8 * 1
-    assert [s.size_bytes for s in result.outliving] == [64, 32, 16, 8]
+    # largest bytes times steps first, then oldest: 32 * 2, 64 * 1, 16 * 3, 8 * 1
+    assert [s.size_bytes for s in result.outliving] == [32, 64, 16, 8]
 
 
 def test_output_and_gradients_stay_in_the_bound(store):
