@@ -5,12 +5,12 @@ What a subcommand needs is imported in it: ``list`` loads no graph or plotting l
 
 from __future__ import annotations
 
-import os
 import sys
 from typing import Any
 
 import click
 
+from queries.cli_errors import status_of
 from queries.cli_options import (
     cut,
     database_option,
@@ -20,7 +20,6 @@ from queries.cli_options import (
     top_option,
 )
 from queries.tables import Table, field_names, table_of, write_table
-from store.errors import ProfileError
 
 
 @click.group(
@@ -377,39 +376,7 @@ def export(profile: str, name: str, output: str, device: str, url: str) -> None:
 
 def main() -> None:
     """Run the command; whatever is wrong is said in one line, and a closed pipe is no matter."""
-    try:
-        status = cli.main(prog_name="query-profiles", standalone_mode=False)
-        if sys.stdout is not None:
-            sys.stdout.flush()
-    except click.ClickException as error:
-        click.echo(f"Error: {error.format_message()}", err=True)
-        status = error.exit_code
-    except ProfileError as error:
-        click.echo(f"Error: {error}", err=True)
-        status = 1
-    except (UnicodeEncodeError, UnicodeDecodeError) as error:
-        click.echo(
-            f"Error: this text is not {error.encoding}: {error.reason}: {error.object!a:.80}",
-            err=True,
-        )
-        status = 1
-    except BrokenPipeError:  # whoever read the output has seen enough
-        _drop_output()
-        status = 1
-    except OSError as error:
-        click.echo(f"Error: cannot write the answer: {error.strerror}", err=True)
-        _drop_output()
-        status = 1
-    except (click.Abort, KeyboardInterrupt):
-        click.echo("interrupted", err=True)
-        status = 130
-    sys.exit(status)
-
-
-def _drop_output() -> None:
-    """Let what is still to be written go nowhere, so that the interpreter ends in silence."""
-    if sys.stdout is not None:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(status_of(cli))
 
 
 if __name__ == "__main__":
