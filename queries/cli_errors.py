@@ -21,24 +21,24 @@ def status_of(command: click.Command) -> int:
             sys.stdout.flush()
     except click.ClickException as error:
         click.echo(f"Error: {error.format_message()}", err=True)
-        return error.exit_code
+        status = error.exit_code
     except ProfileError as error:
         click.echo(f"Error: {error}", err=True)
-        return 1
+        status = 1
     except (UnicodeEncodeError, UnicodeDecodeError) as error:
         line = f"this text is not {error.encoding}: {error.reason}: {error.object!a:.80}"
         click.echo(f"Error: {line}", err=True)
-        return 1
+        status = 1
     except BrokenPipeError:  # whoever read the output has seen enough
         _drop_output()
-        return 1
+        status = 1
     except OSError as error:
         click.echo(f"Error: cannot write the answer: {error.strerror}", err=True)
         _drop_output()
-        return 1
+        status = 1
     except (click.Abort, KeyboardInterrupt):
         click.echo("interrupted", err=True)
-        return 130
+        status = 130
     return int(status or 0)
 
 
