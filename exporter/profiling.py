@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import inspect
 import time
 import traceback
@@ -164,6 +165,28 @@ def _profile(
     draw: bool = False,
 ) -> Profile:
     """Return the profile of the first kind of capture that the model allows."""
+    collecting = gc.isenabled()
+    gc.disable()  # it would go through all rows again and again, and find nothing
+    try:
+        return _first_profile(
+            model, args, kwargs, settings, info, own=own, factory=factory, draw=draw
+        )
+    finally:
+        if collecting:
+            gc.enable()
+
+
+def _first_profile(
+    model: nn.Module,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    settings: Settings,
+    info: ProfileInfo,
+    *,
+    own: bool,
+    factory: OptimizerFactory | None,
+    draw: bool,
+) -> Profile:
     began = time.perf_counter()
     attempts = capture_attempts(model, (args, kwargs), settings, own=own, draw=draw)
     for capture, assume in attempts:

@@ -42,6 +42,7 @@ class Run:
     gradients: set[int] = field(default_factory=set)  # storages of `.grad` after backward
     assumed: bool = False  # whether a value that decided something was assumed
     optimizer_state: set[int] = field(default_factory=set)  # storages of the optimizer's state
+    graph: list[Any] = field(default_factory=list)  # autograd nodes while they exist
     model_storage_bytes: list[int] = field(default_factory=list)  # in the order of moving
 
 
@@ -136,6 +137,8 @@ def record_run(
             _record(run, model, args, kwargs, backward=backward, optimizer=optimizer)
     finally:
         recording.open = False
+        while run.graph:
+            run.graph.pop()
         torch.random.set_rng_state(states[0])
         random.setstate(states[1])
         if collecting:
@@ -160,7 +163,7 @@ def _record(
     calls.add_output(result)
     with torch._C.DisableTorchFunction():
         outputs = [t for t in tensors_in(result) if t.requires_grad]
-        run.saved = saved_tensors(recording, outputs)
+        run.saved, run.graph = saved_tensors(recording, outputs)
         recording.settle_late()
         run.forward_end_bytes = recording.live_bytes
         if not backward:

@@ -12,11 +12,19 @@ if TYPE_CHECKING:
 _FIELDS: dict[type, tuple[str, ...]] = {}
 
 
-def saved_tensors(recording: Recording, outputs: list[torch.Tensor]) -> list[tuple[int, Known]]:
-    """Return (autograd sequence number, tensor) for every tensor that the graph keeps.
+def saved_tensors(
+    recording: Recording, outputs: list[torch.Tensor]
+) -> tuple[list[tuple[int, Known]], list[Any]]:
+    """Return what the graph keeps, and its nodes.
 
     Walks the graph from the outputs. Tensors that hooks have packed away (activation
     checkpointing, offloading) are not kept and not listed.
+
+    Returns:
+        (autograd sequence number, tensor) for every tensor that is kept, and the graph's nodes in
+        the order of their numbers. Once Python has seen a node, the graph's own way of dismantling
+        itself recurses and ends the process some 100,000 nodes deep: whoever has the nodes must
+        keep them until the outputs are gone, and then drop them from the last to the first.
     """
     found: list[tuple[int, Known]] = []
     stack: list[Any] = [t.grad_fn for t in outputs if t.grad_fn is not None]
@@ -42,7 +50,7 @@ def saved_tensors(recording: Recording, outputs: list[torch.Tensor]) -> list[tup
             if following is not None and following not in seen:
                 seen.add(following)
                 stack.append(following)
-    return found
+    return found, sorted(seen, key=lambda node: node._sequence_nr())
 
 
 def _known(recording: Recording, data: torch.Tensor, number: int) -> Known:
