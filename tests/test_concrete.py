@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
+from command import export_profiles
 from torch import nn
 from torchvision.models.detection import (  # type: ignore[import-untyped]
     FasterRCNN,
@@ -27,7 +28,6 @@ from exporter.zoo.base import Built
 from exporter.zoo.building import build_on_meta
 from exporter.zoo.torchvision import zoo
 from store import open_store
-from tests.command import export_profiles
 
 if TYPE_CHECKING:
     from collections.abc import Callable

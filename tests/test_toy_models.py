@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
+import toy_models as toy
 from torch import nn
 
 from exporter import profile_model
 from exporter.errors import TraceError
-from tests import toy_models as toy
 
 if TYPE_CHECKING:
     from store.records import Profile
