@@ -70,7 +70,7 @@ HALF = torch.float16
 MADE: dict[str, tuple[Callable[..., torch.Tensor], int]] = {
     # What a model returns, and the bytes that stay alive for it when forward ends.
     "slice": (lambda: _zeros(1 << 18)[:3], 1048576),
-    "clone of a slice": (lambda: _zeros(1 << 18)[:3].clone(), 12),
+    "clone of a slice": (lambda: _zeros(1 << 18)[:3].clone(), 12),  # noqa: PLW0108  # made anew
     "expanded": (lambda: _zeros(64, 1, dtype=HALF).expand(64, 5000), 128),
     "cast after expanding": (lambda: _zeros(64, 1, dtype=HALF).expand(64, 5000).float(), 1280000),
     "cast before expanding": (lambda: _zeros(64, 1, dtype=HALF).float().expand(64, 5000), 256),

@@ -49,9 +49,7 @@ def test_profile_with_optimizer_satisfies_invariants(optimizer: str) -> None:
     profile = profile_of("resnet18", Settings(optimizer=optimizer, batch_size=1))
     check_profile(profile)
     kept = sum(
-        s.size_bytes
-        for s in profile.storages
-        if s.storage_class == "optimizer" and not s.is_host
+        s.size_bytes for s in profile.storages if s.storage_class == "optimizer" and not s.is_host
     )
     moments = {"sgd": 0, "momentum": 1, "adam": 2, "adamw": 2}[optimizer]
     assert kept == moments * profile.totals.param_bytes

@@ -77,8 +77,7 @@ class _ParallelLayer(nn.Module):
         )
         attended = attended.transpose(1, 2).reshape(batch, length, width)
         total: Tensor = hidden + self.attention_out(attended)
-        total = total + self.mlp_out(functional.gelu(self.mlp_in(normal)))
-        return total
+        return total + self.mlp_out(functional.gelu(self.mlp_in(normal)))
 
 
 class DiffusionUNet(nn.Module):
