@@ -76,8 +76,9 @@ class _ParallelLayer(nn.Module):
             value.transpose(1, 2),
         )
         attended = attended.transpose(1, 2).reshape(batch, length, width)
-        total: Tensor = hidden + self.attention_out(attended)
-        return total + self.mlp_out(functional.gelu(self.mlp_in(normal)))
+        widened: Tensor = self.mlp_out(functional.gelu(self.mlp_in(normal)))
+        narrowed: Tensor = self.attention_out(attended)
+        return hidden + narrowed + widened
 
 
 class DiffusionUNet(nn.Module):
