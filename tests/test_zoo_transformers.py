@@ -29,7 +29,7 @@ SAMPLE = {
     "mamba": ["input_ids", "attention_mask"],
     "paligemma": ["input_ids", "attention_mask", "pixel_values", "token_type_ids"],
     "patchtst": ["past_values"],
-    "qwen2_vl": [
+    "ernie4_5_vl_moe": [
         "input_ids", "attention_mask", "pixel_values", "image_grid_thw", "mm_token_type_ids",
     ],
     "t5": ["input_ids", "attention_mask", "decoder_input_ids"],
@@ -43,7 +43,7 @@ LAYERS = {
     "idefics3": "text_config.num_hidden_layers",
     "mamba": "num_hidden_layers",
     "paligemma": "text_config.num_hidden_layers",
-    "qwen2_vl": "text_config.num_hidden_layers",
+    "ernie4_5_vl_moe": "text_config.num_hidden_layers",
 }
 
 

@@ -38,12 +38,12 @@ aten = torch.ops.aten
     counts="pointwise_flops",
 )  # fmt: skip
 def published_flops(args: Args, kwargs: Kwargs, _outputs: Outputs) -> int:
-    """Elements of the first operand, 0 if it has no dimension.
+    """Elements of the first operand, 0 if it has no dimension, or is a plain number.
 
     Source: the published table's convention.
     """
-    first = first_tensor(args, kwargs)
-    return first.numel if first.shape else 0
+    first = next(tensors((*args, *kwargs.values())), None)
+    return first.numel if first is not None and first.shape else 0
 
 
 @register(aten.mul, aten.multiply, counts="pointwise_flops")

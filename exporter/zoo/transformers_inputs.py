@@ -31,6 +31,9 @@ _TOWERS: dict[str, tuple[str, ...]] = {
     "aimv2": ("pixel_values",),
     "audioflamingo3_encoder": ("input_features_mask",),
     "bridgetower": ("pixel_values", "pixel_mask"),
+    "bamba": ("use_cache",),
+    "granitemoehybrid": ("use_cache",),
+    "xmod": ("lang_ids",),
     "blip_2_qformer": ("encoder_hidden_states",),
     "clvp": ("input_features",),
     "decision_transformer": ("states", "actions", "rewards", "returns_to_go", "timesteps"),
@@ -133,9 +136,9 @@ def _images_for_text(maker: InputMaker, signature: Any) -> dict[str, Any]:
     names = [key for key in inspect.signature(tower).parameters if key in signature]
     values = {key: maker.make(key) for key in names}
     images = {key: value for key, value in values.items() if value is not None}
-    width = maker.find("hidden_size", "d_model", of=("text",))
-    count = count_features(maker.model, images) // (width * maker.batch)
-    if count == 0:
+    count, width = count_features(maker.model, images)
+    count //= maker.batch
+    if count == 0 or width != maker.find("hidden_size", "d_model", of=("text",)):
         return {}
     text = maker.ids(maker.seq, maker._vocabulary())
     ids = torch.cat([torch.full((maker.batch, count), token), text], dim=1)
@@ -160,8 +163,11 @@ class _VisionTower(torch.nn.Module):
         return getattr(features, "pooler_output", features)
 
 
-def count_features(model: torch.nn.Module, images: dict[str, Any]) -> int:
-    """Return how many numbers the vision tower makes of images, 0 if it does not take them."""
+def count_features(model: torch.nn.Module, images: dict[str, Any]) -> tuple[int, int]:
+    """Return how many features the vision tower makes of images, and how wide each is.
+
+    Both are 0 if it does not take the images.
+    """
     from exporter.capture.arguments import tensors_in
     from exporter.capture.run import record_run
     from exporter.isolate import TensorCopier, copy_inputs
@@ -170,11 +176,13 @@ def count_features(model: torch.nn.Module, images: dict[str, Any]) -> int:
     meta = torch.device("meta")
     tower = _VisionTower(model).train(model.training)
     images = copy_inputs(images, TensorCopier(meta))
-    total = 0
+    total = width = 0
 
     def count(_module: Any, _args: Any, result: Any) -> None:
-        nonlocal total
-        total = sum(tensor.numel() for tensor in tensors_in(result))
+        nonlocal total, width
+        features = tensors_in(result)
+        width = features[0].shape[-1]
+        total = sum(tensor.numel() for tensor in features) // width
 
     handle = tower.register_forward_hook(count)
     try:
@@ -190,7 +198,7 @@ def count_features(model: torch.nn.Module, images: dict[str, Any]) -> int:
                 target="meta",
             )
     except Exception:  # noqa: BLE001 - the text alone is an input, too
-        return 0
+        return 0, 0
     finally:
         handle.remove()
-    return total
+    return total, width

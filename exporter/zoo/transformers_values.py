@@ -66,6 +66,13 @@ class InputMaker(Sizes):
             return ids
         return ids[..., None].expand(-1, -1, getattr(self.config, codebooks) + 1).contiguous()
 
+    def make_lang_ids(self) -> torch.Tensor:
+        return torch.zeros(self.batch, dtype=torch.int64)
+
+    def make_use_cache(self) -> bool:
+        """Return False, for models whose cache counts attention layers and finds none."""
+        return False
+
     def make_mm_token_type_ids(self) -> torch.Tensor:
         return torch.zeros(self.batch, self.seq, dtype=torch.int64)
 
@@ -108,6 +115,8 @@ class InputMaker(Sizes):
             patch = self.find("patch_size", of=("vision",))
             count = self.batch * (height // patch) * (width // patch)
             return self.floats(1, channels, patch, patch * count)
+        if self.name == "seggpt":  # the prompt and the image are put one above the other
+            height //= 2
         several: tuple[int, ...] = ()
         if self.name in _CLIPS:
             several = (self._frames(),)
@@ -219,8 +228,8 @@ class InputMaker(Sizes):
     def make_input_values(self) -> torch.Tensor:
         if self.name == "audio-spectrogram-transformer":
             return self.floats(self.batch, self.config.max_length, self.config.num_mel_bins)
-        if self.name == "speecht5":
-            return self.floats(self.batch, _FRAMES, self.config.num_mel_bins)
+        if self.name == "speecht5":  # the base model begins behind the layers that read sound
+            return self.floats(self.batch, _FRAMES, self.config.hidden_size)
         rate = self.find("sampling_rate", "sample_rate", of=("audio",), default=16000)
         if self.name in _MONO:
             step = getattr(self.config, "samples_per_token", 1)
@@ -229,7 +238,7 @@ class InputMaker(Sizes):
         return self.floats(self.batch, channels, rate)
 
     def make_decoder_input_values(self) -> torch.Tensor:
-        return self.floats(self.batch, self.seq, self.config.num_mel_bins)
+        return self.floats(self.batch, self.seq, self.config.hidden_size)
 
     def make_input_features(self) -> torch.Tensor:
         bins = self.find(
