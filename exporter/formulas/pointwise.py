@@ -42,8 +42,10 @@ def published_flops(args: Args, kwargs: Kwargs, _outputs: Outputs) -> int:
 
     Source: the published table's convention.
     """
-    first = next(tensors((*args, *kwargs.values())), None)
-    return first.numel if first is not None and first.shape else 0
+    if args and all(isinstance(operand, (int, float, complex)) for operand in args):
+        return 0
+    first = first_tensor(args, kwargs)
+    return first.numel if first.shape else 0
 
 
 @register(aten.mul, aten.multiply, counts="pointwise_flops")
