@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import inspect
 import time
 import traceback
@@ -17,7 +16,7 @@ from torch import nn
 
 from exporter.assemble import assemble, structural_hash
 from exporter.capture.arguments import tensors_in
-from exporter.capture.run import OptimizerFactory, Run, record_run
+from exporter.capture.run import OptimizerFactory, Run, record_run, uncollected
 from exporter.concrete import (
     assumption_text,
     capture_attempts,
@@ -165,15 +164,10 @@ def _profile(
     draw: bool = False,
 ) -> Profile:
     """Return the profile of the first kind of capture that the model allows."""
-    collecting = gc.isenabled()
-    gc.disable()  # it would go through all rows again and again, and find nothing
-    try:
+    with uncollected():
         return _first_profile(
             model, args, kwargs, settings, info, own=own, factory=factory, draw=draw
         )
-    finally:
-        if collecting:
-            gc.enable()
 
 
 def _first_profile(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import gc
 import importlib
 import random
-from collections.abc import Callable, Iterable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -44,6 +44,18 @@ class Run:
     optimizer_state: set[int] = field(default_factory=set)  # storages of the optimizer's state
     graph: list[Any] = field(default_factory=list)  # autograd nodes while they exist
     model_storage_bytes: list[int] = field(default_factory=list)  # in the order of moving
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Keep the cycle collector away: it would move deaths about, and costs time on many rows."""
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collecting:
+            gc.enable()
 
 
 def storages_in_move_order(model: nn.Module) -> list[tuple[str, str, torch.Tensor]]:
@@ -123,11 +135,10 @@ def record_run(
         if assume
         else OpMode(recording, memo, calls, **options)
     )
-    collecting = gc.isenabled()
-    gc.disable()  # a collection in the middle would move deaths about, and costs time
     states = torch.random.get_rng_state(), random.getstate()
     try:
         with ExitStack() as stack:
+            stack.enter_context(uncollected())
             # A compiled part runs as it was written: its kernels are another device's.
             stack.enter_context(torch.compiler.set_stance("force_eager"))
             calls.attach()
@@ -141,8 +152,6 @@ def record_run(
             run.graph.pop()
         torch.random.set_rng_state(states[0])
         random.setstate(states[1])
-        if collecting:
-            gc.enable()
     run.assumed = isinstance(mode, OracleMode) and mode.used
     return run
 
