@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import re
 from importlib.metadata import version
-from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from exporter.zoo.base import Built
 from exporter.zoo.errors import BuildError
 from exporter.zoo.options import refuse_build, refuse_sequences
+from exporter.zoo.sources import models_folder
 
 if TYPE_CHECKING:
     from torch import nn
@@ -33,15 +32,11 @@ class TimmZoo:
 
     def names(self) -> tuple[str, ...]:
         """Return the names of all models, read from the installed source without importing it."""
-        spec = find_spec("timm")
-        if spec is None or not spec.submodule_search_locations:
-            raise BuildError("the package timm is not installed")
-        models = Path(spec.submodule_search_locations[0]) / "models"
         return tuple(
             sorted(
                 {
                     name
-                    for path in models.rglob("*.py")
+                    for path in models_folder("timm").rglob("*.py")
                     for name in _REGISTRATION.findall(path.read_text("utf-8"))
                 }
             )

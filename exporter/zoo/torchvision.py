@@ -19,13 +19,12 @@ import re
 from contextlib import nullcontext
 from fnmatch import fnmatchcase
 from importlib.metadata import version
-from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from exporter.zoo.base import Built
 from exporter.zoo.errors import BuildError
 from exporter.zoo.options import refuse_build, refuse_sequences
+from exporter.zoo.sources import models_folder
 
 if TYPE_CHECKING:
     import torch
@@ -75,14 +74,10 @@ class TorchvisionZoo:
 
     def names(self) -> tuple[str, ...]:
         """Return the names of all models, read from the installed source without importing it."""
-        spec = find_spec("torchvision")
-        if spec is None or not spec.submodule_search_locations:
-            raise BuildError("the package torchvision is not installed")
-        models = Path(spec.submodule_search_locations[0]) / "models"
         return tuple(
             sorted(
                 registered or function
-                for path in models.rglob("*.py")
+                for path in models_folder("torchvision").rglob("*.py")
                 for registered, function in _REGISTRATION.findall(path.read_text("utf-8"))
             )
         )

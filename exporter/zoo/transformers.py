@@ -16,13 +16,12 @@ import ast
 import contextlib
 import os
 from importlib.metadata import version
-from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from exporter.zoo.base import Built
 from exporter.zoo.errors import BuildError
 from exporter.zoo.options import refuse_key
+from exporter.zoo.sources import models_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,10 +40,7 @@ class TransformersZoo:
 
     def names(self) -> tuple[str, ...]:
         """Return the names of all model types, read from the installed source."""
-        spec = find_spec("transformers")
-        if spec is None or not spec.submodule_search_locations:
-            raise BuildError("the package transformers is not installed")
-        path = Path(spec.submodule_search_locations[0]) / "models" / "auto" / "modeling_auto.py"
+        path = models_folder("transformers") / "auto" / "modeling_auto.py"
         return tuple(sorted({*_keys(ast.parse(path.read_text("utf-8")), "MODEL_MAPPING_NAMES")}))
 
     def build(self, name: str, settings: Settings) -> Built:
