@@ -14,7 +14,7 @@ A step is one executed operator. A storage is alive at step ``i`` when
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import astuple, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Generic, TypeVar, overload
 
 MAX_INTEGER = 2**63 - 1
@@ -329,8 +329,3 @@ class Profile:
         ("saved_tensors", SavedTensor),
         ("storages", Storage),
     )
-
-
-def as_row(record: Any) -> tuple[Any, ...]:
-    """Return a record's values in field order."""
-    return astuple(record)
