@@ -92,7 +92,7 @@ def roofline_us(flops: int, size_bytes: int, peak: int, device: Device) -> float
     return round((seconds * 1e6 + device.launch_overhead_us) * _GRID) / _GRID
 
 
-_OPS = "SELECT macs, pointwise_flops, bytes_read + bytes_written, is_view FROM ops"
+_OPS = "SELECT macs, pointwise_flops, bytes_read, bytes_written, is_view FROM ops"
 
 
 def op_times(store: Store, profile_id: int, device: Device) -> list[float]:
@@ -111,7 +111,10 @@ def op_times(store: Store, profile_id: int, device: Device) -> list[float]:
         0.0
         if is_view
         else roofline_us(
-            2 * macs + pointwise, size, contraction_peak if macs else pointwise_peak, device
+            2 * macs + pointwise,
+            read + written,
+            contraction_peak if macs else pointwise_peak,
+            device,
         )
-        for macs, pointwise, size, is_view in rows_of(store, _OPS, profile_id, "op_id")
+        for macs, pointwise, read, written, is_view in rows_of(store, _OPS, profile_id, "op_id")
     ]

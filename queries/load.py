@@ -77,56 +77,102 @@ def load_graph(
     return graph
 
 
+# Inputs and the output may have no row of counts: they do nothing, and that is 0.
 _CALLS = """
-SELECT n.node_id, n.name, n.kind, n.target, n.arguments, n.shape, n.dtype, n.stage,
-       f.fwd_macs, f.bwd_macs, f.fwd_pointwise_flops, f.bwd_pointwise_flops,
-       s.fwd_in_bytes, s.fwd_tmp_bytes, s.fwd_out_bytes, s.fwd_transient_bytes, s.kept_bytes,
-       s.bwd_tmp_bytes, s.bwd_out_bytes, s.grad_bytes, s.param_bytes, s.buffer_bytes, n.module_id
+SELECT n.node_id, n.name, n.kind, n.target, n.module_id, n.arguments, n.shape, n.dtype, n.stage,
+       COALESCE(f.fwd_macs, 0), COALESCE(f.bwd_macs, 0),
+       COALESCE(f.fwd_pointwise_flops, 0), COALESCE(f.bwd_pointwise_flops, 0),
+       COALESCE(s.fwd_in_bytes, 0), COALESCE(s.fwd_tmp_bytes, 0), COALESCE(s.fwd_out_bytes, 0),
+       COALESCE(s.fwd_transient_bytes, 0), COALESCE(s.kept_bytes, 0),
+       COALESCE(s.bwd_tmp_bytes, 0), COALESCE(s.bwd_out_bytes, 0), COALESCE(s.grad_bytes, 0),
+       COALESCE(s.param_bytes, 0), COALESCE(s.buffer_bytes, 0)
 FROM nodes n
 LEFT JOIN flop_counts f ON f.profile_id = n.profile_id AND f.node_id = n.node_id
 LEFT JOIN mem_stats s ON s.profile_id = n.profile_id AND s.node_id = n.node_id
 WHERE n.profile_id = :profile_id ORDER BY n.node_id
 """
-_CALL_NAMES = ("name", "kind", "target", "arguments", "shape", "dtype", "stage")
-_COUNT_NAMES = (
-    "fwd_macs", "bwd_macs", "fwd_pointwise_flops", "bwd_pointwise_flops",
-    "fwd_in_bytes", "fwd_tmp_bytes", "fwd_out_bytes", "fwd_transient_bytes", "kept_bytes",
-    "bwd_tmp_bytes", "bwd_out_bytes", "grad_bytes", "param_bytes", "buffer_bytes",
-)  # fmt: skip
 
 
 def _call_nodes(
     store: Store, profile_id: int, times: Sequence[float] | None
 ) -> list[tuple[int, dict[str, Any]]]:
     path = dict(rows_of(store, "SELECT module_id, path FROM modules", profile_id))
-    nodes: list[tuple[int, dict[str, Any]]] = []
-    for node_id, *row, module_id in rows_of(store, _CALLS, profile_id):
-        call = dict(zip(_CALL_NAMES, row, strict=False))
-        call["shape"] = _tuple(call["shape"])
-        call["module"] = path.get(module_id, "")
-        # inputs and the output may have no row of counts: they do nothing, and that is 0
-        counts = (value or 0 for value in row[len(_CALL_NAMES) :])
-        call.update(zip(_COUNT_NAMES, counts, strict=True))
-        for phase in ("fwd", "bwd"):
-            call[f"{phase}_flops"] = 2 * call[f"{phase}_macs"] + call[f"{phase}_pointwise_flops"]
-            call[f"{phase}_bytes"] = 0
-            if times is not None:
-                call[f"{phase}_time_us"] = 0.0
+    fwd_bytes, bwd_bytes = _bytes_by_call(store, profile_id)
+    sizes: dict[str, tuple[int, ...]] = {}  # many calls have the same shape
+    nodes = []
+    for (
+        node_id, name, kind, target, module_id, arguments, shape, dtype, stage,
+        fwd_macs, bwd_macs, fwd_pointwise, bwd_pointwise,
+        fwd_in, fwd_tmp, fwd_out, fwd_transient, kept, bwd_tmp, bwd_out, grad, param, buffer,
+    ) in rows_of(store, _CALLS, profile_id):  # fmt: skip
+        if shape not in sizes:
+            sizes[shape] = _tuple(shape)
+        fwd_flops, bwd_flops = 2 * fwd_macs + fwd_pointwise, 2 * bwd_macs + bwd_pointwise
+        fwd_size, bwd_size = fwd_bytes.get(node_id, 0), bwd_bytes.get(node_id, 0)
+        call = {
+            "name": name,
+            "kind": kind,
+            "target": target,
+            "arguments": arguments,
+            "shape": sizes[shape],
+            "dtype": dtype,
+            "stage": stage,
+            "module": path.get(module_id, ""),
+            "fwd_macs": fwd_macs,
+            "bwd_macs": bwd_macs,
+            "fwd_pointwise_flops": fwd_pointwise,
+            "bwd_pointwise_flops": bwd_pointwise,
+            "fwd_in_bytes": fwd_in,
+            "fwd_tmp_bytes": fwd_tmp,
+            "fwd_out_bytes": fwd_out,
+            "fwd_transient_bytes": fwd_transient,
+            "kept_bytes": kept,
+            "bwd_tmp_bytes": bwd_tmp,
+            "bwd_out_bytes": bwd_out,
+            "grad_bytes": grad,
+            "param_bytes": param,
+            "buffer_bytes": buffer,
+            "fwd_flops": fwd_flops,
+            "fwd_bytes": fwd_size,
+            "bwd_flops": bwd_flops,
+            "bwd_bytes": bwd_size,
+            "macs": fwd_macs + bwd_macs,
+            "pointwise_flops": fwd_pointwise + bwd_pointwise,
+            "flops": fwd_flops + bwd_flops,
+            "bytes": fwd_size + bwd_size,
+        }
         nodes.append((node_id, call))
-
-    by_id = dict(nodes)
-    ops = "SELECT op_id, node_id, phase, bytes_read + bytes_written FROM ops"
-    for op_id, node_id, phase, size in rows_of(store, ops, profile_id, "op_id"):
-        if node_id in by_id and phase != "optimizer":
-            pass_ = "fwd" if phase == "forward" else "bwd"
-            by_id[node_id][f"{pass_}_bytes"] += size
-            if times is not None:
-                by_id[node_id][f"{pass_}_time_us"] += times[op_id]
-    sums = ("macs", "pointwise_flops", "flops", "bytes", *([] if times is None else ["time_us"]))
-    for call in by_id.values():
-        for name in sums:
-            call[name] = call[f"fwd_{name}"] + call[f"bwd_{name}"]
+    if times is not None:
+        _add_times(store, profile_id, dict(nodes), times)
     return nodes
+
+
+def _bytes_by_call(store: Store, profile_id: int) -> tuple[dict[int, int], dict[int, int]]:
+    """Return the bytes of the operators of calls, of forward and of backward, by node id."""
+    forward: dict[int, int] = {}
+    backward: dict[int, int] = {}
+    sql = "SELECT node_id, phase, bytes_read, bytes_written FROM ops"
+    # added up here: sums past 2^63-1 are errors in SQL, or no integers any more
+    for node_id, phase, read, written in rows_of(store, sql, profile_id):
+        if phase != "optimizer":
+            sums = forward if phase == "forward" else backward
+            sums[node_id] = sums.get(node_id, 0) + read + written
+    return forward, backward
+
+
+def _add_times(
+    store: Store, profile_id: int, calls: dict[int, dict[str, Any]], times: Sequence[float]
+) -> None:
+    for call in calls.values():
+        call["fwd_time_us"] = call["bwd_time_us"] = 0.0
+    for op_id, node_id, phase in rows_of(
+        store, "SELECT op_id, node_id, phase FROM ops", profile_id
+    ):
+        if node_id in calls and phase != "optimizer":
+            name = "fwd_time_us" if phase == "forward" else "bwd_time_us"
+            calls[node_id][name] += times[op_id]
+    for call in calls.values():
+        call["time_us"] = call["fwd_time_us"] + call["bwd_time_us"]
 
 
 def _call_edges(store: Store, profile_id: int) -> list[Edge]:

@@ -53,6 +53,20 @@ def test_calls_carry_counts_and_paths(store):
     ]  # fmt: skip
 
 
+def test_bytes_beyond_64_bits_are_exact(store):
+    """Two operators of 2^63 and 2^63 - 1 bytes: 2^64 - 1 bytes in forward, as an integer."""
+    hand = Hand()
+    call = hand.node("copy", "call_function")
+    hand.op("clone", node=call, size=(2**62, 2**62))
+    hand.op("clone", node=call, size=(2**63 - 1, 0))
+    hand.op("clone", node=call, size=(0, 1), phase="recompute")
+    hand.op("clone", node=call, size=(0, 1), phase="optimizer")
+    attributes = load_graph(store, store.write(hand.profile())).nodes[call]
+    sums = [attributes[name] for name in ("fwd_bytes", "bwd_bytes", "bytes")]
+    assert sums == [2**64 - 1, 1, 2**64]
+    assert {type(value) for value in sums} == {int}
+
+
 def test_two_tensors_between_two_calls_are_two_edges(store):
     """100 and 7 bytes from a to b, 3 to c, 50 past b: 160 bytes in all, and a, b, c the path."""
     hand = Hand()

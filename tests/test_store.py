@@ -293,10 +293,14 @@ def test_query_without_parameters_goes_to_the_database_as_it_is(store):
         ("SELECT flops FROM ops", "no such column: flops"),
         ("SELECT 1; SELECT 2", "one statement"),
         ("SELEC 1", "syntax error"),
+        (
+            "SELECT abs(x) FROM (SELECT 1 AS x UNION ALL SELECT -1 - 9223372036854775807)",
+            "overflow",
+        ),
     ],
 )
 def test_query_refuses_what_is_no_select(store, sql, named):
-    """What writes, yields no rows or is wrong is an error in one line, and changes nothing."""
+    """What writes, yields no rows or fails, be it at the second row, is an error in one line."""
     number = store.write(small_profile())
     with pytest.raises(QueryError, match=named) as refusal:
         store.query(sql)
