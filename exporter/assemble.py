@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from exporter.classes import storage_classes
 from exporter.memory import MemoryOfCalls, memory_of_calls
-from exporter.targets.allocator import CachingAllocator, replay, workspace_bytes
+from exporter.targets.allocator import replay, workspace_bytes
 from store.records import (
     MAX_INTEGER,
     Edge,
@@ -166,17 +166,15 @@ def _lives(run: Run, categories: list[str], *, cuda: bool) -> Lives:
         placed = replay(
             ((storages[i].size_bytes, storages[i].birth, deaths[i]) for i in on_device),
             run.forward_ops - 1,
+            model_count=sum(not s.host for s in storages[: run.model_storages]),
         )
         for i, block, address in zip(on_device, placed.block_bytes, placed.addresses, strict=True):
             blocks[i], addresses[i] = block, address
-        alone = CachingAllocator()
-        for size in run.model_storage_bytes:
-            alone.malloc(size)
         held = Lives(
             [],
             forward_end,
             peak,
-            alone.totals().allocated_bytes,
+            placed.model.allocated_bytes,
             placed.forward_end.allocated_bytes,
             placed.peaks.allocated_bytes,
             placed.peaks.reserved_bytes,
@@ -249,10 +247,14 @@ def _modules(run: Run) -> list[tuple[Any, ...]]:
     homes = _first_modules(run)
     ids = {path: i for i, path in enumerate(calls.paths)}
     for module_id, (path, module) in enumerate(zip(calls.paths, calls.modules, strict=True)):
-        own = list(module.parameters(recurse=False))
-        param_count = sum(tensor.numel() for tensor in own if id(tensor) not in seen)
-        seen.update(map(id, own))
-        sizes = [_bytes_of(own, counted), _bytes_of(module.buffers(recurse=False), counted)]
+        own = [tensor for tensor in module._parameters.values() if tensor is not None]
+        param_count = 0
+        for tensor in own:
+            if id(tensor) not in seen:
+                seen.add(id(tensor))
+                param_count += tensor.numel()
+        buffers = [tensor for tensor in module._buffers.values() if tensor is not None]
+        sizes = [_bytes_of(own, counted), _bytes_of(buffers, counted)]
         parent = path.rpartition(".")[0]
         rows.append(
             (

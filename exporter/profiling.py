@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import time
 import traceback
@@ -206,7 +207,9 @@ def _first_profile(
             ),
             structural_hash=structural_hash(run),
         )
-        return assemble(run, info, seconds=time.perf_counter() - began)
+        profile = assemble(run, info, seconds=time.perf_counter() - began)
+        run.recording.release()
+        return profile
     raise AssertionError("an attempt returns or raises")
 
 
@@ -326,10 +329,6 @@ def _info(
     built_on: str,
     dtype: str,
 ) -> ProfileInfo:
-    try:
-        exporter_version = version("export-profiles")
-    except PackageNotFoundError:  # run from a checkout that is not installed
-        exporter_version = "0"
     return ProfileInfo(
         zoo=zoo,
         model=name,
@@ -350,10 +349,18 @@ def _info(
         built_on=built_on,
         assumption="",
         torch_version=torch.__version__,
-        exporter_version=exporter_version,
+        exporter_version=_exporter_version(),
         structural_hash="",
         created_at=datetime.now(UTC).isoformat(timespec="seconds"),
     )
+
+
+@functools.cache
+def _exporter_version() -> str:
+    try:
+        return version("export-profiles")
+    except PackageNotFoundError:  # run from a checkout that is not installed
+        return "0"
 
 
 def _spec_text(tensor: torch.Tensor) -> str:

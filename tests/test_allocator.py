@@ -207,11 +207,13 @@ def test_any_sequence_agrees_with_the_literal_reference(events):
 def test_replay_frees_after_a_step_and_before_the_next_births():
     """A storage that dies at step 0 leaves its block to one born at step 1, not to one at 0."""
     result = replay(
-        [(512, -1, 9), (0, -1, 9), (600, 0, 0), (700, 0, 9), (800, 1, 1)], forward_end_step=1
+        [(512, -1, 9), (0, -1, 9), (600, 0, 0), (700, 0, 9), (800, 1, 1)],
+        forward_end_step=1,
+        model_count=2,
     )
     assert result.block_bytes == (512, 0, 1024, 1024, 1024)
     assert result.addresses == (0, -1, 512, 1536, 512)
-    assert result.start == PoolTotals(512, 512, 2 * M)
+    assert result.model == PoolTotals(512, 512, 2 * M)
     assert result.forward_end == PoolTotals(1212, 1536, 2 * M)
     assert result.peaks == PoolTotals(512 + 700 + 800, 2560, 2 * M)
 
@@ -220,7 +222,7 @@ def test_replay_places_births_of_one_step_in_the_order_given():
     """Storages listed late but born early are placed first; ties keep their order."""
     result = replay([(512, 1, 2), (512, 0, 2), (512, 0, 2)], forward_end_step=0)
     assert result.addresses == (1024, 0, 512)
-    assert result.start == PoolTotals(0, 0, 0)
+    assert result.model == PoolTotals(0, 0, 0)
     assert result.forward_end == PoolTotals(1024, 1024, 2 * M)
 
 

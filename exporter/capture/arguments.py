@@ -57,9 +57,9 @@ def arguments_text(
     args: tuple[Any, ...], kwargs: dict[str, Any], tensor_text: Callable[[torch.Tensor], str]
 ) -> str:
     """Return arguments as a JSON list, named ones in an object at its end."""
-    texts = [_text(value, tensor_text, 0) for value in args]
+    texts = [argument_text(value, tensor_text) for value in args]
     if kwargs:
-        texts.append(_text(kwargs, tensor_text, 0))
+        texts.append(argument_text(kwargs, tensor_text))
     return f"[{', '.join(texts)}]"
 
 
@@ -68,8 +68,8 @@ def _key(name: Any) -> str:
     return f'"{text}"' if text.isidentifier() else json.dumps(text)
 
 
-def _text(  # noqa: C901, PLR0911  # a table of types
-    value: Any, tensor_text: Callable[[torch.Tensor], str], depth: int
+def argument_text(  # noqa: C901, PLR0911  # a table of types
+    value: Any, tensor_text: Callable[[torch.Tensor], str], depth: int = 0
 ) -> str:
     """Return one value as JSON; what is no data appears by the name of its class."""
     if isinstance(value, torch.Tensor):
@@ -88,16 +88,16 @@ def _text(  # noqa: C901, PLR0911  # a table of types
     if depth > _DEEPEST:
         return '"..."'
     if isinstance(value, (list, tuple)):
-        return f"[{', '.join([_text(member, tensor_text, depth + 1) for member in value])}]"
+        return f"[{', '.join([argument_text(member, tensor_text, depth + 1) for member in value])}]"
     if isinstance(value, dict):
         members = [
-            f"{_key(name)}: {_text(member, tensor_text, depth + 1)}"
+            f"{_key(name)}: {argument_text(member, tensor_text, depth + 1)}"
             for name, member in value.items()
         ]
         return f"{{{', '.join(members)}}}"
     if hasattr(value, "__dataclass_fields__"):
         fields = {name: getattr(value, name, None) for name in value.__dataclass_fields__}
-        return _text(fields, tensor_text, depth + 1)
+        return argument_text(fields, tensor_text, depth + 1)
     if isinstance(value, _NAMED):
         return f'"{str(value).removeprefix("torch.").replace(chr(34), "")}"'
     return json.dumps(f"<{cls.__name__}>")  # an object's own text may hold an address

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.nn import Parameter
 from torch.nn.modules.module import (
     register_module_forward_hook,
     register_module_forward_pre_hook,
@@ -19,7 +20,7 @@ from torch.nn.modules.module import (
 from torch.overrides import TorchFunctionMode
 
 from exporter.capture import factories
-from exporter.capture.arguments import arguments_text, tensors_in
+from exporter.capture.arguments import argument_text, tensors_in
 from exporter.capture.naming import FUNCTIONS, is_leaf, name_function
 from exporter.capture.recompute import Recomputation
 
@@ -28,6 +29,10 @@ if TYPE_CHECKING:
 
 
 _transform_level = torch._C._functorch.maybe_current_level
+_mode_count = torch._C._len_torch_function_stack
+_mode_at = torch._C._get_function_stack_at
+_push_mode = torch._C._push_on_torch_function_stack
+_pop_mode = torch._C._pop_torch_function_stack
 
 
 @dataclass(slots=True)
@@ -84,6 +89,7 @@ class CallTracker(TorchFunctionMode):
         self._stack: list[tuple[int, int]] = []  # non-leaf modules: id, first node
         self._open: _Open | None = None
         self._depth = 0  # inside a leaf module
+        self._hidden = False  # nothing inside a leaf module is a call, so functions go unseen
         self._names: dict[str, int] = {}
         self._handles: list[Any] = []
         self._recomputation: Recomputation | None = None
@@ -102,6 +108,11 @@ class CallTracker(TorchFunctionMode):
         for handle in self._handles:
             handle.remove()
         self._handles = []
+
+    def __exit__(self, *error: object) -> None:
+        """Stop seeing functions."""
+        if not self._hidden:
+            super().__exit__(*error)
 
     def where(self) -> str:
         """Return the path of the module that is running, for messages."""
@@ -139,8 +150,8 @@ class CallTracker(TorchFunctionMode):
         recording.node = -1
         try:
             result = func(*args, **kwargs)
-            if recording.node >= 0 or isinstance(result, torch.Tensor):
-                if func is torch.Tensor.__deepcopy__:
+            if recording.node >= 0 or isinstance(result, Tensor):
+                if func is Tensor.__deepcopy__:
                     args = args[:1]  # the other one is what has been copied before
                 self._close(opened, args, kwargs, result)
         finally:
@@ -187,6 +198,10 @@ class CallTracker(TorchFunctionMode):
                 self._entered += 1
         if self.leaves[module_id]:
             self._depth = 1
+            modes = _mode_count()
+            if modes and _mode_at(modes - 1) is self:
+                _pop_mode()
+                self._hidden = True
             if forward:
                 path = self.paths[module_id] or type(module).__name__.lower()
                 self._open = _Open("call_module", path, path, module_id, recording)
@@ -221,6 +236,9 @@ class CallTracker(TorchFunctionMode):
                 recording.node = -1
             elif self._recomputation is not None:
                 self._recomputation.leave()
+            if self._hidden:
+                self._hidden = False
+                _push_mode(self)
         elif self._stack:
             _, first = self._stack.pop()
             if forward:
@@ -269,8 +287,8 @@ class CallTracker(TorchFunctionMode):
     def add_output(self, result: Any) -> None:
         """Add the node that gathers the model's outputs."""
         node_id = self._add_node("output", "output", "output", 0)
-        self._link(node_id, list(map(self.recording.known, tensors_in(result))), "data")
-        self.nodes[node_id][5] = arguments_text((result,), {}, self._tensor_text)
+        inputs, self.nodes[node_id][5] = self._operands((result,), {})
+        self._link(node_id, inputs, "data")
 
     def recomputed(self, operator: str) -> tuple[int, int]:
         """Return the call and the forward operator that a recomputed operator repeats."""
@@ -310,18 +328,15 @@ class CallTracker(TorchFunctionMode):
             if not row[11]:  # is_view
                 edge_kind = "data"
                 break
-        inputs = list(map(recording.known, tensors_in(args)))
+        node = self.nodes[node_id]
+        inputs, node[5] = self._operands(args, kwargs)
         if opened.given is not None:
             inputs = list({id(known): known for known in (*opened.given, *inputs)}.values())
-        if kwargs:
-            inputs += map(recording.known, tensors_in(kwargs))
-        node = self.nodes[node_id]
-        node[5] = arguments_text(args, kwargs, self._tensor_text)
         self._link(node_id, inputs, edge_kind)
         if recording.written:
             self._order_writes(node_id)
         homes: list[int] = []
-        for tensor in tensors_in(result):
+        for tensor in (result,) if type(result) is Tensor else tensors_in(result):
             known = recording.known(tensor)
             if not homes:
                 node[6], node[7] = known.spec.shape_json, known.spec.dtype_name
@@ -345,8 +360,29 @@ class CallTracker(TorchFunctionMode):
                     tmp += storage.size_bytes
         return tmp, out
 
-    def _tensor_text(self, tensor: torch.Tensor) -> str:
+    def _tensor_text(self, tensor: Tensor) -> str:
         return f'{{"tensor": {self.recording.known(tensor).tensor_id}}}'
+
+    def _operands(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Known], str]:
+        """Return the tensors among a call's arguments, and all arguments as text."""
+        recording = self.recording
+        inputs: list[Known] = []
+        texts: list[str] = []
+        for value in args:
+            cls = type(value)
+            if cls is Tensor or cls is Parameter:
+                known = recording.known(value)
+                inputs.append(known)
+                texts.append(f'{{"tensor": {known.tensor_id}}}')
+            elif cls is int:
+                texts.append(str(value))
+            else:
+                inputs += map(recording.known, tensors_in(value))
+                texts.append(argument_text(value, self._tensor_text))
+        if kwargs:
+            inputs += map(recording.known, tensors_in(kwargs))
+            texts.append(argument_text(kwargs, self._tensor_text))
+        return inputs, f"[{', '.join(texts)}]"
 
     def _link(self, node_id: int, inputs: list[Known], kind: str) -> None:
         """Add the edges of a call's operands, from who returned or last wrote them."""
@@ -367,8 +403,8 @@ class CallTracker(TorchFunctionMode):
             if node_id in (storage.node, storage.last_writer):  # a set is slower
                 continue
             for reader in dict.fromkeys(storage.readers or ()):
-                if reader != node_id:
-                    tensor_id = next(iter(storage.by_spec.values())).tensor_id
+                if reader != node_id and storage.first is not None:
+                    tensor_id = storage.first.tensor_id
                     self.edges.append((reader, node_id, tensor_id, 0, 0, "control"))
             storage.last_writer = node_id
             storage.readers = [node_id]

@@ -124,8 +124,15 @@ class OpMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         key = tuple(parts)
         with _DisableTorchFunction():
             entry = self.memo.entries.get(key) if self.use_memo else None
-            if entry is not None and recording.phase != "forward" and not recording.has_hosts:
-                return self.replay(entry, op_id, knowns, tensors, uses)
+            if entry is not None and knowns and not recording.has_hosts:
+                if recording.phase != "forward":
+                    return self.replay(entry, op_id, knowns, tensors, uses)
+                for known in knowns:
+                    if known.storage.valued:
+                        break
+                else:  # nothing has values that the result could have or that could be written
+                    if not info.geometry_only:
+                        return self.replay(entry, op_id, knowns, tensors, uses)
             signature = Signature(recording, key, knowns, tensors, uses, valued=info.valued)
             on_device = signature.hosts == 0 and (knowns or not kernels.on_host(kwargs))
             if entry is not None and on_device:
@@ -234,7 +241,11 @@ class OpMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 recording.written += [
                     known.storage for use, known in zip(uses, knowns, strict=True) if use[3]
                 ]
-            if _sequence_number() != recording.sequence:
+            number = _sequence_number()
+            if number == recording.sequence + 1:
+                recording.sequence_ops[recording.sequence] = op_id
+                recording.sequence = number
+            elif number != recording.sequence:
                 recording.claim_sequence_numbers(op_id)
         elif phase == "backward":
             if _grad_enabled():
@@ -247,7 +258,26 @@ class OpMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
                     node_id = recording.ops[forward_op][1]
         recording.op_count = op_id + 1
         recording.uses += uses
-        self._register(entry, op_id, node_id, knowns, results)
+        tensors = recording.tensors
+        role = recording.role
+        index = 0
+        for code, spec, operand, _ in entry.outputs:
+            if spec is not None:  # it has an identity of its own
+                result = results[index]
+                tensor_id = len(tensors)
+                if code == FRESH:
+                    storage = recording.new_storage(spec.span_bytes, "", spec.host, op_id, node_id)
+                    result.untyped_storage()._ep = Life(storage)
+                    storage.first = known = Known(tensor_id, spec, storage, node_id)
+                else:
+                    storage = knowns[operand].storage
+                    known = Known(tensor_id, spec, storage, node_id)
+                    storage.add(known)
+                result._ep = known
+                tensors.append(
+                    (tensor_id, op_id, index, storage.storage_id, *spec.columns, role, "")
+                )
+            index += 1  # noqa: SIM113  # enumerate makes a tuple per output
         recording.ops.append(
             (
                 op_id,
@@ -255,57 +285,11 @@ class OpMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 phase,
                 entry.operator,
                 forward_op,
-                entry.arguments,
-                entry.macs,
-                entry.pointwise_flops,
-                entry.flops_status,
-                entry.bytes_read,
-                entry.bytes_written,
-                entry.is_view,
-                entry.is_inplace,
-                entry.is_random,
+                *entry.columns,
                 self.assumption,
                 recording.live_bytes,
             )
         )
-
-    def _register(
-        self, entry: Entry, op_id: int, node_id: int, knowns: list[Known], results: Any
-    ) -> None:
-        """Give the outputs their identity: a new storage, or a place on an operand's."""
-        recording = self.recording
-        tensors = recording.tensors
-        index = -1
-        for code, spec, operand, _ in entry.outputs:
-            index += 1
-            if spec is None:
-                continue
-            result = results[index]
-            if code == FRESH:
-                storage = recording.new_storage(spec.span_bytes, "", spec.host, op_id, node_id)
-                result.untyped_storage()._ep = Life(storage)
-            else:
-                storage = knowns[operand].storage
-            tensor_id = len(tensors)
-            tensors.append(
-                (
-                    tensor_id,
-                    op_id,
-                    index,
-                    storage.storage_id,
-                    spec.shape_json,
-                    spec.stride_json,
-                    spec.offset,
-                    spec.dtype_name,
-                    spec.size_bytes,
-                    recording.role,
-                    "",
-                )
-            )
-            result._ep = known = Known(tensor_id, spec, storage, node_id)
-            by_spec = storage.by_spec
-            if spec.spec_id not in by_spec:
-                by_spec[spec.spec_id] = known
 
     def _differentiated(self) -> int:
         """Return the forward operator whose derivative is being computed, -1 for the seeds."""

@@ -27,15 +27,8 @@ class Entry:
     outputs: tuple[Template, ...]
     container: int  # NOTHING, SINGLE, TUPLE, LIST
     operator: str
-    arguments: str
-    macs: int
-    pointwise_flops: int
-    flops_status: str
-    bytes_read: int
-    bytes_written: int
-    is_view: bool
     is_inplace: bool
-    is_random: bool
+    columns: tuple[Any, ...]  # of the operator's row, from ``arguments`` to ``is_random``
 
 
 class Memo:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from bisect import bisect_left
 from typing import TYPE_CHECKING, Any
 
@@ -28,14 +29,23 @@ class Recomputation:
     ) -> None:
         self._recording = recording
         self._executions = executions
-        self._spans = {span.node_id: span for span in spans}
-        self._calls: dict[tuple[str, int], list[int]] = {}
-        for node in nodes:
-            self._calls.setdefault((node[3], node[4]), []).append(node[0])
+        self._forward = nodes, spans
         self._cursor = -1  # first node that the next call may repeat; -1: a new session
         self._session = -1  # number of the last operator of the session
         self._node = -1
         self._op = -1
+
+    @functools.cached_property  # most models recompute nothing
+    def _spans(self) -> dict[int, Span]:
+        return {span.node_id: span for span in self._forward[1]}
+
+    @functools.cached_property
+    def _calls(self) -> dict[tuple[str, int], list[int]]:
+        """The calls of the forward pass, by target and module."""
+        calls: dict[tuple[str, int], list[int]] = {}
+        for node in self._forward[0]:
+            calls.setdefault((node[3], node[4]), []).append(node[0])
+        return calls
 
     def enter_module(self, module_id: int) -> None:
         """Begin a module that is made of others."""

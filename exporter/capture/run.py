@@ -43,7 +43,7 @@ class Run:
     assumed: bool = False  # whether a value that decided something was assumed
     optimizer_state: set[int] = field(default_factory=set)  # storages of the optimizer's state
     graph: list[Any] = field(default_factory=list)  # autograd nodes while they exist
-    model_storage_bytes: list[int] = field(default_factory=list)  # in the order of moving
+    model_storages: int = 0  # the first ones, in the order of moving
 
 
 @contextmanager
@@ -64,22 +64,22 @@ def storages_in_move_order(model: nn.Module) -> list[tuple[str, str, torch.Tenso
     Children come before a module's own parameters, parameters before buffers.
     """
     found: list[tuple[str, str, torch.Tensor]] = []
-    seen: set[int] = set()
-
-    def visit(module: nn.Module, prefix: str) -> None:
-        for name, child in module.named_children():
-            visit(child, f"{prefix}{name}.")
-        for category, members in (
-            ("parameter", module._parameters),
-            ("buffer", module._buffers),
-        ):
-            for name, tensor in members.items():
-                if tensor is not None and id(tensor) not in seen:
-                    seen.add(id(tensor))
-                    found.append((category, prefix + name, tensor))
-
-    visit(model, "")
+    _visit(model, "", found, set())
     return found
+
+
+def _visit(
+    module: nn.Module, prefix: str, found: list[tuple[str, str, torch.Tensor]], seen: set[int]
+) -> None:
+    for name, child in module._modules.items():
+        if child is not None and id(child) not in seen:
+            seen.add(id(child))
+            _visit(child, f"{prefix}{name}.", found, seen)
+    for category, members in (("parameter", module._parameters), ("buffer", module._buffers)):
+        for name, tensor in members.items():
+            if tensor is not None and id(tensor) not in seen:
+                seen.add(id(tensor))
+                found.append((category, prefix + name, tensor))
 
 
 def record_run(
@@ -122,7 +122,7 @@ def record_run(
     run = Run(recording, calls)
     for category, path, tensor in storages_in_move_order(model):
         recording.adopt(tensor, category, category, path)
-    run.model_storage_bytes = [storage.size_bytes for storage in recording.storages]
+    run.model_storages = len(recording.storages)
     inputs = tensors_in((args, kwargs))
     given: set[int] = set()
     for name, tensor in zip(input_names, inputs, strict=True):
@@ -189,8 +189,9 @@ def _record(
         torch.autograd.backward(outputs, seeds)
         del seeds
     with torch._C.DisableTorchFunction():
-        for tensor in [*model.parameters(), *tensors_in((args, kwargs))]:
-            if tensor.is_leaf and tensor.grad is not None:
+        owned = [t for module in calls.modules for t in module._parameters.values()]
+        for tensor in [*owned, *tensors_in((args, kwargs))]:
+            if tensor is not None and tensor.is_leaf and tensor.grad is not None:
                 run.gradients.add(recording.known(tensor.grad).storage.storage_id)
     if optimizer is not None:
         recording.phase, recording.role = "optimizer", "optimizer"

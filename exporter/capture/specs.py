@@ -27,6 +27,7 @@ class Spec:
     """One geometry: the ``TensorSpec`` that formulas see, and the texts that rows hold."""
 
     __slots__ = (
+        "columns",
         "dtype",
         "dtype_name",
         "host",
@@ -51,6 +52,13 @@ class Spec:
         self.stride_json = str(list(stride))
         self.dtype_name = str(self.dtype).removeprefix("torch.")
         self.size_bytes = self.tensor.size_bytes
+        self.columns = (  # of a tensor's row
+            self.shape_json,
+            self.stride_json,
+            self.offset,
+            self.dtype_name,
+            self.size_bytes,
+        )
         self.span_bytes = span_bytes(self.shape, self.stride, self.offset, self.dtype.itemsize)
 
 

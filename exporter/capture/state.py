@@ -22,12 +22,13 @@ class Storage:
 
     __slots__ = (
         "birth",
-        "by_spec",
         "category",
         "death",
+        "first",
         "host",
         "last_writer",
         "node",
+        "others",
         "readers",
         "recording",
         "size_bytes",
@@ -53,10 +54,33 @@ class Storage:
         self.category = category  # parameter, buffer, input; "" is decided at the end
         self.host = host
         self.death = OUTLIVES
-        self.by_spec: dict[int, Known] = {}
+        self.first: Known | None = None  # the tensor that came with it
+        self.others: dict[int, Known] | None = None  # further geometries on it, by spec_id
         self.valued = False  # some view of it carries its values
         self.last_writer = -1  # the call that last wrote it in place
         self.readers: list[int] | None = None  # calls that read it since
+
+    def find(self, spec_id: int) -> Known | None:
+        """Return the first tensor of a geometry."""
+        first = self.first
+        if first is not None and first.spec.spec_id == spec_id:
+            return first
+        return None if self.others is None else self.others.get(spec_id)
+
+    def add(self, known: Known) -> None:
+        """Note a tensor, unless one of its geometry was there before."""
+        if self.first is None:
+            self.first = known
+        elif self.others is None:
+            if self.first.spec is not known.spec:
+                self.others = {known.spec.spec_id: known}
+        elif self.first.spec is not known.spec:
+            self.others.setdefault(known.spec.spec_id, known)
+
+    def tensors(self) -> list[Known]:
+        """Return one tensor of each geometry."""
+        first = [] if self.first is None else [self.first]
+        return first if self.others is None else [*first, *self.others.values()]
 
 
 class Known:
@@ -140,6 +164,13 @@ class Recording:
         """End the recording: what is alive now outlived it."""
         self.open = False
 
+    def release(self) -> None:
+        """Undo the references in circles, so that all goes now and not when the collector runs."""
+        self.answer = None
+        for storage in self.storages:
+            storage.first = storage.others = None
+        self.storages = []
+
     def value_of(self, tensor: torch.Tensor) -> torch.Tensor | None:
         """Return the values of a tensor, None if nobody knows them."""
         if tensor.device.type != "meta":
@@ -178,17 +209,13 @@ class Recording:
                 op_id,
                 index,
                 storage.storage_id,
-                spec.shape_json,
-                spec.stride_json,
-                spec.offset,
-                spec.dtype_name,
-                spec.size_bytes,
+                *spec.columns,
                 role,
                 name,
             )
         )
         known = Known(tensor_id, spec, storage, storage.node)
-        storage.by_spec.setdefault(spec.spec_id, known)
+        storage.add(known)
         return known
 
     def spec_of(self, tensor: torch.Tensor) -> Spec:
@@ -217,7 +244,7 @@ class Recording:
         life = getattr(untyped, "_ep", None)
         if life is not None and life.storage.recording is self:
             storage: Storage = life.storage
-            known = storage.by_spec.get(spec.spec_id)
+            known = storage.find(spec.spec_id)
             if known is None:  # a view that no operator made, such as a reinterpreting accessor
                 known = self.new_tensor(spec, storage, storage.birth, 0, self.role)
         elif tensor.dim() == 0 and tensor.device.type == "cpu":

@@ -120,7 +120,7 @@ def forget_values(signature: Signature) -> None:
     for use, known in zip(signature.uses, signature.knowns, strict=True):
         if use[3] and known.storage.valued:
             known.storage.valued = False
-            for other in known.storage.by_spec.values():
+            for other in known.storage.tensors():
                 other.value = None
 
 

@@ -18,7 +18,7 @@ apart (:func:`workspace_bytes`).
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
+from bisect import bisect_left, bisect_right, insort
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -124,7 +124,7 @@ class CachingAllocator:
             if size_bytes:
                 raise ValueError(f"cannot allocate {size_bytes} bytes")
             return None
-        size = -(-size_bytes // MIN_BLOCK_BYTES) * MIN_BLOCK_BYTES
+        size = (size_bytes + MIN_BLOCK_BYTES - 1) & -MIN_BLOCK_BYTES  # a power of two
         is_small = size <= SMALL_REQUEST_BYTES
         keys = self._free_keys[is_small]
         position = bisect_left(keys, size << _ADDRESS_BITS)
@@ -145,8 +145,10 @@ class CachingAllocator:
         block.requested = size_bytes
         self.requested_bytes += size_bytes
         self.allocated_bytes += block.size
-        self.peak_requested_bytes = max(self.peak_requested_bytes, self.requested_bytes)
-        self.peak_allocated_bytes = max(self.peak_allocated_bytes, self.allocated_bytes)
+        if self.requested_bytes > self.peak_requested_bytes:  # max() is a call
+            self.peak_requested_bytes = self.requested_bytes
+        if self.allocated_bytes > self.peak_allocated_bytes:
+            self.peak_allocated_bytes = self.allocated_bytes
         if self._keep_events:
             self.events.append(Event("malloc", block.address, block.size, self.totals()))
         return block
@@ -235,18 +237,20 @@ class Replay:
     """Where each storage was placed, and the allocator's sums at three moments.
 
     ``block_bytes`` and ``addresses`` follow the order of the storages; an empty storage has no
-    block: 0 bytes at address -1. ``peaks`` holds the highest sums of the whole run.
+    block: 0 bytes at address -1. ``model`` is what is held for the model alone; ``peaks`` holds
+    the highest sums of the whole run.
     """
 
     block_bytes: tuple[int, ...]
     addresses: tuple[int, ...]
-    start: PoolTotals
+    model: PoolTotals
     forward_end: PoolTotals
     peaks: PoolTotals
-    segments: tuple[Segment, ...]
 
 
-def replay(storages: Iterable[tuple[int, int, int]], forward_end_step: int) -> Replay:
+def replay(
+    storages: Iterable[tuple[int, int, int]], forward_end_step: int, *, model_count: int = 0
+) -> Replay:
     """Return where the allocator places storages, and what it holds for them.
 
     A step's births come before its deaths: a storage is alive at step ``i`` when
@@ -256,10 +260,7 @@ def replay(storages: Iterable[tuple[int, int, int]], forward_end_step: int) -> R
         storages: size in bytes, birth step (-1: before the first) and death step of each.
         forward_end_step: the last step of the forward pass; sums are taken when what it was the
             last to need has been freed.
-
-    Returns:
-        The placement; ``start`` is what is held before step 0, ``segments`` what is left when the
-        last storage was born.
+        model_count: how many of the storages, the first ones, are the model's.
 
     Raises:
         ValueError: if a size is negative, or a storage dies before it is born.
@@ -270,46 +271,40 @@ def replay(storages: Iterable[tuple[int, int, int]], forward_end_step: int) -> R
     blocks: list[Block | None] = [None] * len(rows)
     block_bytes = [0] * len(rows)
     addresses = [-1] * len(rows)
+    born, died = [row[1] for row in rows], [row[2] for row in rows]
     for index, (size, birth, death) in enumerate(rows):
         if death < birth:
             raise ValueError(f"storage {index} of {size} bytes dies at {death}, born at {birth}")
-    births = sorted(range(len(rows)), key=lambda index: rows[index][1])
-    deaths = sorted(range(len(rows)), key=lambda index: rows[index][2])
+    births = sorted(range(len(rows)), key=born.__getitem__)
+    deaths = sorted(range(len(rows)), key=died.__getitem__)
     freed = 0
 
     def free_up_to(step: int) -> None:
         nonlocal freed
-        while freed < len(deaths) and rows[deaths[freed]][2] <= step:
+        while freed < len(deaths) and died[deaths[freed]] <= step:
             free(blocks[deaths[freed]])
             freed += 1
 
     def place(indices: Sequence[int]) -> None:
+        step = -2  # of the births before
         for index in indices:
-            size, birth, _ = rows[index]
-            free_up_to(birth - 1)
-            block = malloc(size)
+            if born[index] > step:
+                step = born[index]
+                free_up_to(step - 1)
+            block = malloc(rows[index][0])
             if block is not None:
                 blocks[index] = block
                 block_bytes[index] = block.size
                 addresses[index] = block.address
 
-    start_count = sum(birth <= -1 for _, birth, _ in rows)
-    forward_count = max(start_count, sum(birth <= forward_end_step for _, birth, _ in rows))
-    place(births[:start_count])
-    free_up_to(-1)
-    start = allocator.totals()
-    place(births[start_count:forward_count])
+    forward_count = bisect_right(births, forward_end_step, key=born.__getitem__)
+    place(births[:model_count])
+    model = allocator.totals()
+    place(births[model_count:forward_count])
     free_up_to(forward_end_step)
     forward_end = allocator.totals()
     place(births[forward_count:])
-    return Replay(
-        tuple(block_bytes),
-        tuple(addresses),
-        start,
-        forward_end,
-        allocator.peaks(),
-        allocator.segments(),
-    )
+    return Replay(tuple(block_bytes), tuple(addresses), model, forward_end, allocator.peaks())
 
 
 # cuBLAS's documented default before Hopper: two chunks of 4 MiB and eight of 16 KiB.

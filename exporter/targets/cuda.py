@@ -82,8 +82,10 @@ def batch_norm_impl_index(
         dense = [
             None if t is None else t.contiguous() for t in (weight, bias, running_mean, running_var)
         ]
-        laid_out = input.contiguous(memory_format=torch._prims_common.suggest_memory_format(input))
-        outputs = aten.cudnn_batch_norm(laid_out, *dense, training, momentum, eps)
+        if not input.is_contiguous():
+            layout = torch._prims_common.suggest_memory_format(input)
+            input = input.contiguous(memory_format=layout)  # noqa: A001
+        outputs = aten.cudnn_batch_norm.default(input, *dense, training, momentum, eps)
         return (*outputs, 1)
     native: tuple[Any, ...] = composite(
         aten._batch_norm_impl_index.default, *args, cudnn_enabled
