@@ -112,7 +112,7 @@ class CallTracker(TorchFunctionMode):
     def __exit__(self, *error: object) -> None:
         """Stop seeing functions."""
         if not self._hidden:
-            super().__exit__(*error)
+            super().__exit__(*error)  # type: ignore[no-untyped-call]
 
     def where(self) -> str:
         """Return the path of the module that is running, for messages."""
@@ -198,10 +198,7 @@ class CallTracker(TorchFunctionMode):
                 self._entered += 1
         if self.leaves[module_id]:
             self._depth = 1
-            modes = _mode_count()
-            if modes and _mode_at(modes - 1) is self:
-                _pop_mode()
-                self._hidden = True
+            self._hide()
             if forward:
                 path = self.paths[module_id] or type(module).__name__.lower()
                 self._open = _Open("call_module", path, path, module_id, recording)
@@ -214,6 +211,13 @@ class CallTracker(TorchFunctionMode):
             if not forward and self._recomputation is not None and torch.is_grad_enabled():
                 self._recomputation.enter_module(module_id)
             self._stack.append((module_id, len(self.nodes)))
+
+    def _hide(self) -> None:
+        """See no functions until the leaf module ends."""
+        modes = _mode_count()
+        if modes and _mode_at(modes - 1) is self:
+            _pop_mode()
+            self._hidden = True
 
     def _after(self, module: nn.Module, args: Any, *rest: Any) -> None:
         # Called with (kwargs, output), or with one value where forward raised.

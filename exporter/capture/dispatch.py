@@ -220,7 +220,7 @@ class OpMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return None
         return results if container == LIST else tuple(results)
 
-    def record(
+    def record(  # noqa: C901, PLR0912  # one function, as above
         self,
         entry: Entry,
         op_id: int,
