@@ -145,20 +145,20 @@ def _modules(store: Store, profile_id: int, graph: nx.MultiDiGraph[int]) -> list
             store, "SELECT module_id, fw_pre_order, fw_post_order, is_leaf FROM modules", profile_id
         )
     }
-    times: dict[str, list[float]] = {}
+    times: dict[str, list[float]] = {}  # by path, of the calls of the modules inside as well
     for node in _calls(graph):
-        sums = times.setdefault(graph.nodes[node]["module"], [0.0, 0.0])
-        sums[0] += graph.nodes[node]["fwd_time_us"]
-        sums[1] += graph.nodes[node]["bwd_time_us"]
+        call = graph.nodes[node]
+        names = call["module"].split(".") if call["module"] else []
+        for depth in range(len(names) + 1):
+            sums = times.setdefault(".".join(names[:depth]), [0.0, 0.0])
+            sums[0] += call["fwd_time_us"]
+            sums[1] += call["bwd_time_us"]
     rows = []
     for module in module_totals(store, profile_id):
         pre, post, leaf = order[module.module_id]
         if pre < 0:
             continue  # never called
-        inside = [
-            sums for path, sums in times.items()
-            if not module.path or path == module.path or path.startswith(f"{module.path}.")
-        ]  # fmt: skip
+        fwd_time_us, bwd_time_us = times.get(module.path, (0, 0))
         rows.append(
             {
                 "fqn": module.path,
@@ -168,8 +168,8 @@ def _modules(store: Store, profile_id: int, graph: nx.MultiDiGraph[int]) -> list
                 "param_per_module": module.param_bytes,
                 "grad_per_module": module.grad_bytes,
                 "act_fw_per_module": module.kept_bytes,
-                "fw_runtime_per_module": sum(fwd for fwd, _ in inside),
-                "bw_runtime_per_module": sum(bwd for _, bwd in inside),
+                "fw_runtime_per_module": fwd_time_us,
+                "bw_runtime_per_module": bwd_time_us,
             }
         )
     return sorted(rows, key=lambda row: row["fw_pre_order"])
