@@ -6,7 +6,7 @@ Standard library only: the command reads and checks them long before torch is im
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from store.records import MODES, TARGETS
@@ -64,12 +64,10 @@ class Settings:
             raise ValueError(f"image size {self.image_size} is below 0")
         if self.seq_len < 0:
             raise ValueError(f"sequence length {self.seq_len} is below 0")
-        values = asdict(self)
         for name, choices in _CHOICES.items():
-            if values[name] not in choices:
-                raise ValueError(
-                    f"{name} {values[name]!r} is none of {', '.join(map(repr, choices))}"
-                )
+            value = getattr(self, name)
+            if value not in choices:
+                raise ValueError(f"{name} {value!r} is none of {', '.join(map(repr, choices))}")
         if self.optimizer and not self.backward:
             raise ValueError(f"optimizer {self.optimizer!r} needs a backward pass")
 
