@@ -7,7 +7,6 @@ is one call, whatever runs inside.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -23,6 +22,7 @@ from exporter.capture import factories
 from exporter.capture.arguments import argument_text, tensors_in
 from exporter.capture.naming import FUNCTIONS, is_leaf, name_function
 from exporter.capture.recompute import Recomputation
+from exporter.capture.spans import OpenCall, Span
 
 if TYPE_CHECKING:
     from exporter.capture.state import Known, Recording
@@ -33,37 +33,6 @@ _mode_count = torch._C._len_torch_function_stack
 _mode_at = torch._C._get_function_stack_at
 _push_mode = torch._C._push_on_torch_function_stack
 _pop_mode = torch._C._pop_torch_function_stack
-
-
-@dataclass(slots=True)
-class Span:
-    """What is known of a call when it ends, beside its row."""
-
-    node_id: int
-    op_begin: int
-    op_end: int
-    live_begin_bytes: int
-    fwd_tmp_bytes: int
-    fwd_out_bytes: int
-    outputs: list[int]  # storages reachable from its result
-
-
-class _Open:
-    """A call that has begun."""
-
-    __slots__ = (
-        "given", "kind", "live_begin", "module_id", "name", "op_begin", "storage_begin", "target",
-    )  # fmt: skip
-
-    def __init__(self, kind: str, name: str, target: str, module_id: int, rec: Recording) -> None:
-        self.kind = kind
-        self.name = name
-        self.target = target
-        self.module_id = module_id
-        self.op_begin = rec.op_count
-        self.live_begin = rec.live_bytes
-        self.storage_begin = len(rec.storages)
-        self.given: list[Known] | None = None  # what came in, where hooks may have changed it
 
 
 class CallTracker(TorchFunctionMode):
@@ -87,7 +56,7 @@ class CallTracker(TorchFunctionMode):
         self.executions: dict[int, list[tuple[int, int]]] = {}  # module -> node ranges
         self._entered = self._exited = 0
         self._stack: list[tuple[int, int]] = []  # non-leaf modules: id, first node
-        self._open: _Open | None = None
+        self._open: OpenCall | None = None
         self._depth = 0  # inside a leaf module
         self._hidden = False  # nothing inside a leaf module is a call, so functions go unseen
         self._names: dict[str, int] = {}
@@ -144,7 +113,7 @@ class CallTracker(TorchFunctionMode):
         if not kind:
             return self._access(name, func, args, kwargs)
         outer, previous = self._open, recording.node
-        self._open = opened = _Open(
+        self._open = opened = OpenCall(
             kind, name, name, self._stack[-1][0] if self._stack else 0, recording
         )
         recording.node = -1
@@ -201,7 +170,7 @@ class CallTracker(TorchFunctionMode):
             self._hide()
             if forward:
                 path = self.paths[module_id] or type(module).__name__.lower()
-                self._open = _Open("call_module", path, path, module_id, recording)
+                self._open = OpenCall("call_module", path, path, module_id, recording)
                 recording.node = -1
                 if module._forward_pre_hooks:  # they may put something else in its place
                     self._open.given = [recording.known(tensor) for tensor in tensors_in(args)]
@@ -318,7 +287,7 @@ class CallTracker(TorchFunctionMode):
         self.nodes.append([node_id, unique, kind, target, module_id, "[]", "[]", "", 0])
         return node_id
 
-    def _close(self, opened: _Open, args: Any, kwargs: Any, result: Any) -> None:
+    def _close(self, opened: OpenCall, args: Any, kwargs: Any, result: Any) -> None:
         """Finish a call: its row, its edges, what it leaves alive."""
         recording = self.recording
         node_id = recording.node
