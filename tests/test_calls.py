@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 import torchvision
 from torch import fx, nn
@@ -55,3 +56,49 @@ def test_module_called_twice_is_two_nodes() -> None:
     assert shared.call_count == 2
     edges = [(e.src_node_id, e.dst_node_id, e.size_bytes, e.kind) for e in profile.edges]
     assert edges == [(0, 1, 32, "data"), (1, 2, 32, "data"), (2, 3, 32, "data"), (3, 4, 32, "data")]
+
+
+class _Tries(nn.Module):
+    """Goes on without a layer that does not fit, as some models do with optional parts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.wide = nn.Linear(8, 8)
+        self.gate = nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        try:
+            return self.wide(x)
+        except RuntimeError:
+            return torch.relu(self.gate(x) + 1)
+
+
+def test_calls_after_a_leaf_that_failed_are_still_seen() -> None:
+    """A leaf module that raises is left like any other: what follows is recorded call by call."""
+    profile = profile_model(_Tries(), (torch.zeros(2, 4),))
+    names = [node.name for node in profile.nodes if node.name != "wide"]
+    assert names == ["x", "gate", "add", "relu", "output"]
+
+
+class _Interrupted(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.act = nn.ReLU()
+        self.act.register_forward_pre_hook(self._stop)
+
+    def _stop(self, *_: object) -> None:
+        raise KeyboardInterrupt
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.act(x)
+
+
+def test_an_interruption_inside_a_leaf_leaves_torch_as_it_was() -> None:
+    """No mode stays in force when a run is broken off, and the next recording is whole."""
+    modes = torch._C._len_torch_function_stack(), torch._C._len_torch_dispatch_stack()
+    with pytest.raises(KeyboardInterrupt):
+        profile_model(_Interrupted(), (torch.zeros(2, 4),))
+    after = torch._C._len_torch_function_stack(), torch._C._len_torch_dispatch_stack()
+    assert after == modes
+    profile = profile_model(_Twice(), (torch.zeros(2, 4),))
+    assert profile.nodes.column("name") == ["x", "shared", "relu", "shared_1", "output"]
