@@ -43,11 +43,12 @@ def memory_of_calls(run: Run) -> MemoryOfCalls:
         out[node_id] = span.fwd_out_bytes
         outputs[node_id] = span.outputs
         if span.op_end > span.op_begin:
-            top = max(row[15] for row in ops[span.op_begin : span.op_end])
+            top = max([row[15] for row in ops[span.op_begin : span.op_end]])
             left = span.fwd_tmp_bytes + span.fwd_out_bytes
-            level = span.live_begin_bytes + sum(
-                size for birth, found, size in recording.settled if birth < span.op_begin <= found
-            )
+            level = span.live_begin_bytes
+            for birth, found, size in recording.settled:
+                if birth < span.op_begin <= found:
+                    level += size
             transient[node_id] = max(0, top - level - left)
     bwd_tmp, bwd_out, grad = _backward(run)
     stats = list(

@@ -45,7 +45,10 @@ def saved_tensors(
                 data = one.data if one is not None else None
                 if isinstance(data, torch.Tensor):  # else what a hook made of it
                     number = node._sequence_nr()
-                    found.append((number, _known(recording, data, number)))
+                    known = getattr(data, "_ep", None)
+                    if known is None or known.storage.recording is not recording:
+                        known = _known(recording, data, number)
+                    found.append((number, known))
         for following, _ in node.next_functions:
             if following is not None and following not in seen:
                 seen.add(following)

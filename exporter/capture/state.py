@@ -220,7 +220,7 @@ class Recording:
 
     def spec_of(self, tensor: torch.Tensor) -> Spec:
         """Return the interned geometry of a strided tensor."""
-        host = tensor.device.type == "cpu" and not self.concrete
+        host = not self.concrete and tensor.is_cpu
         offset: Any = tensor.storage_offset()  # an int: there are no symbolic sizes here
         return self.specs.intern(tensor.shape, tensor.stride(), offset, tensor.dtype, host)
 

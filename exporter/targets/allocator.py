@@ -140,7 +140,8 @@ class CachingAllocator:
                 tail.following.preceding = tail
             block.following = tail
             block.size = size
-            self._add_free(tail)
+            insort(keys, tail.size << _ADDRESS_BITS | tail.address)
+            self._free_blocks[tail.address] = tail
         block.in_use = True
         block.requested = size_bytes
         self.requested_bytes += size_bytes
@@ -169,22 +170,25 @@ class CachingAllocator:
             self.events.append(Event("free", block.address, block.size, self.totals()))
         block.in_use = False
         block.requested = 0
+        keys, free = self._free_keys[block.is_small], self._free_blocks
         merged = block
         before, after = block.preceding, block.following
         if before is not None and not before.in_use:
-            self._remove_free(before)
+            del keys[bisect_left(keys, before.size << _ADDRESS_BITS | before.address)]
             before.size += block.size
             before.following = after
             merged = before
         if after is not None:
             after.preceding = merged
             if not after.in_use:
-                self._remove_free(after)
+                del keys[bisect_left(keys, after.size << _ADDRESS_BITS | after.address)]
+                del free[after.address]
                 merged.size += after.size
                 merged.following = after.following
                 if merged.following is not None:
                     merged.following.preceding = merged
-        self._add_free(merged)
+        insort(keys, merged.size << _ADDRESS_BITS | merged.address)
+        free[merged.address] = merged
 
     def totals(self) -> PoolTotals:
         """The sums as they are now."""
@@ -221,15 +225,6 @@ class CachingAllocator:
         if self._keep_events:
             self.events.append(Event("segment", block.address, block.size, self.totals()))
         return block
-
-    def _add_free(self, block: Block) -> None:
-        insort(self._free_keys[block.is_small], block.size << _ADDRESS_BITS | block.address)
-        self._free_blocks[block.address] = block
-
-    def _remove_free(self, block: Block) -> None:
-        keys = self._free_keys[block.is_small]
-        del keys[bisect_left(keys, block.size << _ADDRESS_BITS | block.address)]
-        del self._free_blocks[block.address]
 
 
 @dataclass(frozen=True, slots=True)
