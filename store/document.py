@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import fields
 from typing import TYPE_CHECKING
 
 from sqlalchemy import BigInteger, Double, ForeignKeyConstraint, Text, UniqueConstraint
 
 from store.models import Base
-from store.records import Totals
 from store.revisions import head_revision
+from store.views import VIEWS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,11 +23,11 @@ ORDER = (
 
 INTRODUCTION = """# Schema
 
-The tables of revision {revision}, as `python -m store.document` prints them.
+The tables and views of revision {revision}, as `python -m store.document` prints them.
 
 No column holds NULL.
 What is absent is -1 in an identifier, '' in a text and [] in a JSON list.
-Bytes end in `_bytes`, times in `_seconds`; macs are multiply-adds, FLOPs are 2 * macs + \
+Bytes end in `_bytes`, times in `_us` or `_seconds`; macs are multiply-adds, FLOPs are 2 * macs + \
 pointwise FLOPs.
 Identifiers count from 0 in execution order within their profile, and steps are operators: a \
 storage is alive at step i when `birth_op_id <= i <= death_op_id`.
@@ -41,11 +40,12 @@ def schema_page() -> str:
     """Return the page, Markdown with one section per table and view."""
     sections = [_table_section(Base.metadata.tables[name]) for name in ORDER]
     introduction = INTRODUCTION.format(revision=head_revision())
-    return introduction + "\n".join([*sections, _view_section()])
+    return introduction + "\n".join([*sections, *map(_view_section, VIEWS)])
 
 
 def _table_section(table: Table) -> str:
-    lines = [f"## {table.name}", "", table.comment or "", "", *_head()]
+    head = ["| column | type | key | meaning |", "|---|---|---|---|"]
+    lines = [f"## {table.name}", "", table.comment or "", "", *head]
     lines += [
         f"| `{column.name}` | {_kind(column)} | {_role(column)} | {_escaped(column.comment)} |"
         for column in table.columns
@@ -56,23 +56,14 @@ def _table_section(table: Table) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _view_section() -> str:
-    """Return the section of the view, whose columns are those of the tables it reads."""
-    models, profiles = Base.metadata.tables["models"], Base.metadata.tables["profiles"]
-    lines = [
-        "## profile_totals (view)", "",
-        "One row per profile: the front door, whose column names are fixed.", "",
-        "| column | type | meaning |", "|---|---|---|",
-    ]  # fmt: skip
-    for item in fields(Totals):
-        name = "name" if item.name == "model" else item.name
-        column = profiles.c[name] if name in profiles.c else models.c[name]
-        lines.append(f"| `{item.name}` | {_kind(column)} | {_escaped(column.comment)} |")
+def _view_section(view: Table) -> str:
+    head = ["| column | type | meaning |", "|---|---|---|"]
+    lines = [f"## {view.name} (view)", "", view.comment or "", "", *head]
+    lines += [
+        f"| `{column.name}` | {_kind(column)} | {_escaped(column.comment)} |"
+        for column in view.columns
+    ]
     return "\n".join(lines) + "\n"
-
-
-def _head() -> list[str]:
-    return ["| column | type | key | meaning |", "|---|---|---|---|"]
 
 
 def _kind(column: Column[object]) -> str:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from sqlalchemy import ColumnElement, Connection, Table, column, select, table
+from sqlalchemy import ColumnElement, Connection, Table, select
 
 from store.errors import ProfileMissing
 from store.models import Base
 from store.records import Profile, ProfileInfo, Rows, Totals
+from store.views import PROFILE_TOTALS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,7 +19,6 @@ R = TypeVar("R")
 
 PROFILES = Base.metadata.tables["profiles"]
 MODELS = Base.metadata.tables["models"]
-TOTALS = table("profile_totals", *(column(f.name) for f in fields(Totals)))
 
 
 def read_profile(connection: Connection, profile_id: int) -> Profile:
@@ -38,9 +38,9 @@ def read_profile(connection: Connection, profile_id: int) -> Profile:
 
 def read_totals(connection: Connection, profile_id: int | None = None) -> list[Totals]:
     """Return the rows of ``profile_totals``, or the one of a profile, in the order of numbers."""
-    statement = select(TOTALS).order_by(TOTALS.c.profile_id)
+    statement = select(PROFILE_TOTALS).order_by(PROFILE_TOTALS.c.profile_id)
     if profile_id is not None:
-        statement = statement.where(TOTALS.c.profile_id == profile_id)
+        statement = statement.where(PROFILE_TOTALS.c.profile_id == profile_id)
     return [Totals(*row) for row in connection.execute(statement)]
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from queries.tables import Table, write_table
 from store import open_store
 from store.models import Base
+from store.views import VIEWS
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "sql.md"
@@ -55,19 +56,13 @@ def metadata(page: str) -> str:
         }
         for name, table in Base.metadata.tables.items()
     }
-    meaning = {
-        column.name: column.comment
-        for name in ("models", "profiles", "ops", "modules", "nodes", "storages", "mem_stats")
-        for column in Base.metadata.tables[name].columns
-    }
-    with open_store(f"sqlite:///{EXAMPLE}", read_only=True) as store:
-        for name, description in VIEW.findall(page):
-            columns = store.query(f"SELECT * FROM {name} WHERE 0 = 1")[0]  # noqa: S608
-            tables[name] = {
-                "description": description,
-                "columns": {c: meaning[c] for c in columns if c in meaning},
-                "units": {c: "byte" for c in columns if c.endswith("_bytes")},
-            }
+    meaning = {view.name: {c.name: c.comment for c in view.columns} for view in VIEWS}
+    for name, description in VIEW.findall(page):
+        tables[name] = {
+            "description": description,
+            "columns": meaning[name],
+            "units": {column: "byte" for column in meaning[name] if column.endswith("_bytes")},
+        }
     tables["profile_totals"]["sort_desc"] = "peak_bytes"
     tables["profile_totals"]["facets"] = ["zoo", "mode", "target"]
     tables["models"]["label_column"] = "name"

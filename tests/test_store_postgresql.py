@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from alembic import command
 from make_fixtures import small_profile
+from sqlalchemy import BigInteger, Double, Integer, Text
 
 from store import current_revision, head_revision, open_store, upgrade_store
 from store.addresses import make_engine, parse_url
@@ -28,6 +29,7 @@ from store.errors import (
 )
 from store.records import FlopCount, Profile, Rows
 from store.session import migration_config
+from store.views import VIEWS
 
 
 def binaries() -> Path | None:
@@ -185,6 +187,26 @@ def test_record_that_does_not_fit_is_refused(store, counts, named):
         store.write(replace(small_profile(), flop_counts=Rows(FlopCount, counts)))
     assert "\n" not in str(error.value)
     assert store.totals() == []
+
+
+@pytest.mark.parametrize("view", VIEWS, ids=lambda view: view.name)
+def test_view_answers_as_described(store, view):
+    """Every view has rows without NULL, in columns of the names and types that it is said to."""
+    store.write(small_profile())
+    names, rows = store.query(f"SELECT * FROM {view.name}")  # noqa: S608
+    assert names == view.columns.keys()
+    assert rows
+    kinds = {Integer: int, BigInteger: int, Text: str, Double: float}
+    for row in rows:
+        assert [type(cell) for cell in row] == [kinds[type(c.type)] for c in view.columns]
+
+
+def test_numbers_are_exact_or_floats(store):
+    """Sums of 64-bit integers are integers, beyond 2^63 too; what has a fraction is a float."""
+    sql = "SELECT SUM(x), -SUM(x), SUM(x) * 1.5, -1.0 / 4, 'NaN'::numeric"
+    (row,) = store.query(f"{sql} FROM (VALUES (9223372036854775807), (1)) AS t(x)")[1]
+    assert row[:4] == (2**63, -(2**63), 1.5 * 2**63, -0.25)
+    assert [type(cell) for cell in row] == [int, int, float, float, float]
 
 
 def test_query_reads_and_changes_nothing(store):

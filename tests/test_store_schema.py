@@ -12,6 +12,7 @@ from store import open_store
 from store.document import schema_page
 from store.models import Base
 from store.records import Profile, ProfileInfo, Totals
+from store.views import VIEWS
 
 TABLES = sorted(Base.metadata.tables)
 IN_MODELS = {"zoo", "model", "package", "package_version", "config"}
@@ -82,11 +83,25 @@ def test_schema_page_is_current():
     assert page.read_text(encoding="utf-8") == schema_page()
 
 
-def test_schema_page_names_every_column():
-    """Every column of every table, and the view, has its line."""
+def test_views_are_those_described(database):
+    """Every view of the database is described, with its columns in their order."""
+    rows = database.execute("SELECT name FROM sqlite_master WHERE type = 'view'").fetchall()
+    assert {name for (name,) in rows} == {view.name for view in VIEWS}
+    for view in VIEWS:
+        columns = [row[1] for row in database.execute(f"PRAGMA table_info({view.name})")]
+        assert columns == view.columns.keys()
+        assert view.comment
+        assert all(column.comment for column in view.columns)
+
+
+def test_schema_page_names_every_column(database):
+    """Every column of every table and view of the database has its line."""
     page = schema_page()
-    for table in Base.metadata.tables.values():
-        section = page.split(f"## {table.name}\n")[1].split("\n## ")[0]
-        for column in table.columns:
-            assert f"| `{column.name}` |" in section
-    assert "## profile_totals (view)\n" in page
+    names = "SELECT name, type FROM sqlite_master WHERE type IN ('table', 'view')"
+    for name, kind in database.execute(names).fetchall():
+        if name == "alembic_version" or name.startswith("sqlite_"):
+            continue
+        heading = f"## {name} (view)\n" if kind == "view" else f"## {name}\n"
+        section = page.split(heading)[1].split("\n## ")[0]
+        for row in database.execute(f"PRAGMA table_info({name})"):
+            assert f"| `{row[1]}` |" in section
