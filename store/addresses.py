@@ -126,7 +126,9 @@ def make_engine(url: URL, *, read_only: bool = False, immutable: bool = False) -
             raise StoreError(
                 f"{shown(url)}: needs {error.name}; pip install 'export-profiles[postgresql]'"
             ) from error
-        event.listen(engine, "connect", _set_up_postgresql)
+        from store import postgresql  # noqa: PLC0415  # optional
+
+        event.listen(engine, "connect", postgresql.set_up)
         return engine.execution_options(postgresql_readonly=read_only)
     path = file_of(url)
     if path is None:
@@ -138,18 +140,6 @@ def make_engine(url: URL, *, read_only: bool = False, immutable: bool = False) -
     event.listen(engine, "connect", _set_up_sqlite)
     event.listen(engine, "begin", _begin_sqlite)
     return engine
-
-
-def _set_up_postgresql(connection: Any, _record: Any) -> None:
-    """Have the numbers of PostgreSQL's own kind, such as sums of counts, as SQLite has them."""
-    from psycopg.adapt import Loader  # noqa: PLC0415  # optional
-
-    class Number(Loader):
-        def load(self, data: Any) -> int | float:
-            digits = bytes(data).decode()
-            return int(digits) if digits.removeprefix("-").isdecimal() else float(digits)
-
-    connection.adapters.register_loader("numeric", Number)
 
 
 def _connect(name: str) -> sqlite3.Connection:

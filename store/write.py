@@ -114,8 +114,13 @@ def _write_rows(connection: Connection, table: Table, rows: Any, profile_id: int
     """Write the rows of one table, the tuples of the records as they are."""
     if not len(rows):
         return
-    sql = _insertion(table, connection.dialect).replace(_NUMBER, str(profile_id))
     tuples = rows.tuples
+    if connection.dialect.name == "postgresql":
+        from store.postgresql import copy_rows  # noqa: PLC0415  # optional
+
+        copy_rows(connection, table, tuples, profile_id)
+        return
+    sql = _insertion(table, connection.dialect).replace(_NUMBER, str(profile_id))
     connection.exec_driver_sql(sql, tuples if isinstance(tuples, list) else list(tuples))
 
 

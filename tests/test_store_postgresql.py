@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import pwd
 import shutil
+import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import threading
 from dataclasses import replace
@@ -27,7 +29,7 @@ from store.errors import (
     StoreError,
     StoreMissing,
 )
-from store.records import FlopCount, Profile, Rows
+from store.records import FlopCount, Profile, Rows, Storage
 from store.session import migration_config
 from store.views import VIEWS
 
@@ -220,6 +222,66 @@ def test_query_reads_and_changes_nothing(store):
     with pytest.raises(QueryError, match="nothing"):
         store.query("SELECT nothing FROM ops")
     assert store.read(number) == small_profile()
+
+
+class Interrupted(list):
+    """Rows in the middle of which something happens while they are written."""
+
+    happens = staticmethod(lambda: None)
+
+    def __iter__(self):
+        yield from self[: len(self) // 2]
+        self.happens()
+        yield from self[len(self) // 2 :]
+
+
+def interrupted_profile(happens):
+    """Return another version of the small profile, to be interrupted among 50,000 storages."""
+    rows = Interrupted((i, 2**40, "activation", 0, 0, False, 0, 0) for i in range(50_000))
+    rows.happens = happens
+    return replace(small_profile(structural_hash="new"), storages=Rows(Storage, rows))
+
+
+KILLED = """
+import os, signal, sys
+from test_store_postgresql import interrupted_profile
+from store import open_store
+
+with open_store(sys.argv[1]) as store:
+    store.write(interrupted_profile(lambda: os.kill(os.getpid(), signal.SIGKILL)), replace=True)
+"""
+
+
+def test_killed_writer_leaves_the_profile_before(store):
+    """A process killed while it replaces a profile leaves the old one, and the next may write."""
+    number = store.write(small_profile())
+    address = store.url
+    folder = Path(__file__).parent
+    environment = {**os.environ, "PYTHONPATH": f"{folder.parent}{os.pathsep}{folder}"}
+    killed = subprocess.run([sys.executable, "-c", KILLED, address], env=environment, check=False)
+    assert killed.returncode == -signal.SIGKILL
+    assert store.read(number) == small_profile()
+    assert [row.profile_id for row in store.totals()] == [number]
+    assert store.write(small_profile(), replace=True) > number
+
+
+def test_lost_connection_leaves_the_profile_before(store, server):
+    """A connection that ends in the middle of a profile is an error; the next write succeeds."""
+    import psycopg  # noqa: PLC0415  # optional
+
+    def end_connections():
+        root = f"host=127.0.0.1 port={server} user=postgres dbname=postgres"
+        with psycopg.connect(root, autocommit=True) as connection:
+            connection.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = 'profiles'"
+            )
+
+    number = store.write(small_profile())
+    with pytest.raises(StoreError, match="lost|terminat") as error:
+        store.write(interrupted_profile(end_connections), replace=True)
+    assert "\n" not in str(error.value)
+    assert store.read(number) == small_profile()
+    assert store.write(small_profile(), replace=True) > number
 
 
 def test_writers_at_once_lose_nothing(url):
