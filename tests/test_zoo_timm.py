@@ -6,6 +6,7 @@ import sys
 
 import pytest
 import torch
+from zoo_samples import TIMM
 
 from exporter.profiling import profile_built
 from exporter.settings import Settings
@@ -13,18 +14,6 @@ from exporter.zoo.errors import BuildError
 from exporter.zoo.timm import zoo
 
 timm = pytest.importorskip("timm", reason="the extra timm is not installed")
-
-# One model of each way of building and running, the small ones.
-SAMPLE = [
-    "convnext_atto",
-    "deit_tiny_distilled_patch16_224",
-    "eva02_tiny_patch14_224",
-    "lcnet_050",
-    "mixer_s32_224",
-    "repvgg_a0",
-    "swinv2_cr_tiny_224",
-    "test_vit",
-]
 
 
 def test_names_are_those_of_timm() -> None:
@@ -45,7 +34,7 @@ def test_names_do_not_import_torch() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", SAMPLE)
+@pytest.mark.parametrize("name", TIMM)
 def test_models_are_profiled_on_meta(name) -> None:
     """A model has timm's parameters, is built and run on meta, and its bytes add up."""
     settings = Settings(batch_size=2)

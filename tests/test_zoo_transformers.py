@@ -8,6 +8,7 @@ import sys
 
 import pytest
 import torch
+from zoo_samples import TRANSFORMERS, overrides
 
 from exporter.profiling import profile_built
 from exporter.settings import Settings
@@ -15,36 +16,6 @@ from exporter.zoo.errors import BuildError
 from exporter.zoo.transformers import zoo
 
 transformers = pytest.importorskip("transformers", reason="the extra transformers is not installed")
-
-# One of each kind of input, and what it is given.
-SAMPLE = {
-    "albert": ["input_ids", "attention_mask"],
-    "clip": ["input_ids", "pixel_values", "attention_mask"],
-    "convnext": ["pixel_values"],
-    "decision_transformer": ["states", "actions", "rewards", "returns_to_go", "timesteps"],
-    "detr": ["pixel_values"],
-    "granitemoe": ["input_ids", "attention_mask"],
-    "idefics3": ["input_ids", "attention_mask"],
-    "lxmert": ["input_ids", "visual_feats", "visual_pos", "attention_mask"],
-    "mamba": ["input_ids", "attention_mask"],
-    "paligemma": ["input_ids", "attention_mask", "pixel_values", "token_type_ids"],
-    "patchtst": ["past_values"],
-    "ernie4_5_vl_moe": [
-        "input_ids", "attention_mask", "pixel_values", "image_grid_thw", "mm_token_type_ids",
-    ],
-    "t5": ["input_ids", "attention_mask", "decoder_input_ids"],
-    "videomae": ["pixel_values"],
-    "wav2vec2": ["input_values"],
-    "whisper": ["input_features", "decoder_input_ids"],
-}  # fmt: skip
-# Two layers are enough to see a kind of model run.
-LAYERS = {
-    "granitemoe": "num_hidden_layers",
-    "idefics3": "text_config.num_hidden_layers",
-    "mamba": "num_hidden_layers",
-    "paligemma": "text_config.num_hidden_layers",
-    "ernie4_5_vl_moe": "text_config.num_hidden_layers",
-}
 
 
 def test_names_are_the_base_models_of_transformers() -> None:
@@ -65,13 +36,12 @@ def test_names_do_not_import_torch() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", sorted(SAMPLE))
+@pytest.mark.parametrize("name", sorted(TRANSFORMERS))
 def test_models_are_profiled_on_meta(name) -> None:
     """A model gets the inputs of its kind, runs on meta, and its bytes add up."""
-    overrides = ((LAYERS[name], "2"),) if name in LAYERS else ()
-    settings = Settings(batch_size=2, overrides=overrides)
+    settings = Settings(batch_size=2, overrides=overrides(name))
     built = zoo.build(name, settings)
-    assert list(built.kwargs) == SAMPLE[name]
+    assert list(built.kwargs) == TRANSFORMERS[name]
     assert built.built_on == "meta"
     assert all(t.is_meta for t in built.model.state_dict().values())
     profile = profile_built(built, settings)

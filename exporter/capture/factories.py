@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 _Call = tuple[Any, tuple[Any, ...], dict[str, Any]]
 _NUMBERS = (bool, int, float)
+_SINGLE_INDICES = frozenset({int, slice, type(None), type(...), bool})
 _RANDOM = frozenset({torch.rand, torch.randn, torch.randint, torch.randperm, torch.normal})
 _FROM_DATA = frozenset({torch.tensor, torch.as_tensor, torch.asarray})
 
@@ -74,24 +75,79 @@ def _read(recording: Recording, func: Any, args: tuple[Any, ...], kwargs: dict[s
     return func, args, kwargs
 
 
+def _get_item(
+    recording: Recording, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> _Call:
+    """Read an item; tables of indices in Python data become tensors where they can be seen."""
+    if recording.concrete or not _has_tables(args[1]):
+        return func, args, kwargs
+    return _get_by_tables, args, kwargs
+
+
 def _set_item(
     recording: Recording, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> _Call:
-    """Write a number as the CPU does: from a host scalar, by ``fill_`` instead of ``copy_``."""
-    if recording.target_is_host and not recording.concrete and isinstance(args[2], _NUMBERS):
+    """Write an item; a number is written as the device does it, tables become tensors.
+
+    The CPU writes a number from a host scalar, by ``fill_`` instead of ``copy_``.
+    """
+    if recording.concrete:
+        return func, args, kwargs
+    if recording.target_is_host and isinstance(args[2], _NUMBERS):
         return _fill_item, args, kwargs
-    return func, args, kwargs
+    return (_set_by_tables if _has_tables(args[1]) else func), args, kwargs
+
+
+def _get_by_tables(tensor: torch.Tensor, index: Any) -> torch.Tensor:
+    return tensor[_without_tables(index, tensor.device)]
+
+
+def _set_by_tables(tensor: torch.Tensor, index: Any, value: Any) -> None:
+    tensor[_without_tables(index, tensor.device)] = value
 
 
 def _fill_item(tensor: torch.Tensor, index: Any, value: float) -> None:
+    index = _without_tables(index, tensor.device)
     tensor[index] = torch.tensor(value, dtype=tensor.dtype)
 
 
-_fill_item.__name__ = "__setitem__"
+# What a person calls them.
+_get_by_tables.__name__ = "__getitem__"
+_set_by_tables.__name__ = _fill_item.__name__ = "__setitem__"
+
+
+def _is_table(member: Any) -> bool:
+    """Return whether a member of an index holds several: a list, a range, a NumPy array."""
+    if type(member) in _SINGLE_INDICES or isinstance(member, torch.Tensor):
+        return False
+    return isinstance(member, (list, tuple, range)) or getattr(member, "ndim", 0) > 0
+
+
+def _members(index: Any) -> tuple[Any, ...]:
+    """Return an index by dimensions: a list of anything but numbers stands for a tuple."""
+    if isinstance(index, list) and not all(isinstance(member, (bool, int)) for member in index):
+        return tuple(index)
+    return index if type(index) is tuple else (index,)
+
+
+def _has_tables(index: Any) -> bool:
+    return any(map(_is_table, _members(index)))
+
+
+def _without_tables(index: Any, device: torch.device) -> Any:
+    """Return an index with tensors on the device in place of tables, as torch makes them in C++."""
+    return tuple(_as_tensor(m, device) if _is_table(m) else m for m in _members(index))
+
+
+def _as_tensor(table: Any, device: torch.device) -> torch.Tensor:
+    host = torch.as_tensor(table, device="cpu")
+    return (host if host.numel() else host.long()).to(device)
+
 
 SPECIAL: dict[Any, Callable[[Recording, Any, tuple[Any, ...], dict[str, Any]], _Call]] = {
     **dict.fromkeys(_device_constructors(), _place),
     **dict.fromkeys(_FROM_DATA, _from_data),
+    torch.Tensor.__getitem__: _get_item,
     torch.Tensor.__setitem__: _set_item,
     torch.Tensor.tolist: _read,
     torch.Tensor.numpy: _read,

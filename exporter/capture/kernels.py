@@ -96,7 +96,8 @@ def plain_run(
     """Run the real kernel, record it, and remember it where that is sound."""
     recording = mode.recording
     given = args
-    if info.selects and not recording.concrete:
+    all_on_host = signature.hosts == len(signature.knowns)
+    if info.selects and not recording.concrete and not all_on_host:
         args = _with_static_indices(func, signature, args)
     if 0 < signature.hosts < len(signature.knowns) and not recording.concrete and not info.is_copy:
         # A device may mix with host scalars only; a model that mixes more runs as if all its

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import importlib
 import random
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -56,6 +57,21 @@ def uncollected() -> Iterator[None]:
     finally:
         if collecting:
             gc.enable()
+
+
+@contextmanager
+def _generators_kept() -> Iterator[None]:
+    """Leave random generators as they are found: a run repeated is the same run."""
+    numpy: Any = sys.modules.get("numpy")  # some models draw masks with it
+    states = torch.random.get_rng_state(), random.getstate()
+    drawn = numpy.random.get_state() if numpy else None
+    try:
+        yield
+    finally:
+        torch.random.set_rng_state(states[0])
+        random.setstate(states[1])
+        if numpy:
+            numpy.random.set_state(drawn)
 
 
 def storages_in_move_order(model: nn.Module) -> list[tuple[str, str, torch.Tensor]]:
@@ -135,9 +151,9 @@ def record_run(
         if assume
         else OpMode(recording, memo, calls, **options)
     )
-    states = torch.random.get_rng_state(), random.getstate()
     try:
         with ExitStack() as stack:
+            stack.enter_context(_generators_kept())
             stack.enter_context(uncollected())
             # A compiled part runs as it was written: its kernels are another device's.
             stack.enter_context(torch.compiler.set_stance("force_eager"))
@@ -150,8 +166,6 @@ def record_run(
         recording.open = False
         while run.graph:
             run.graph.pop()
-        torch.random.set_rng_state(states[0])
-        random.setstate(states[1])
     run.assumed = isinstance(mode, OracleMode) and mode.used
     return run
 

@@ -211,13 +211,16 @@ def _spread_gradient(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Ten
     return None if kwargs or 0 in args[1] else _row_major(args[1], args[0].dtype)
 
 
+_INDICES = (torch.int64, torch.int32)
+
+
 def _index(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[TensorSpec] | None:
     spec, given = args
-    rank, integers = len(spec.shape), (torch.int64, torch.int32)
+    rank = len(spec.shape)
     if kwargs or len(given) > rank or 0 in spec.shape:
         return None
     at = [dim for dim, index in enumerate(given) if index is not None]
-    if not at or any(given[dim].dtype not in integers for dim in at):
+    if not at or any(given[dim].dtype not in _INDICES for dim in at):
         return None
     found = broadcast_shape(tuple(given[dim].shape for dim in at))
     if not found or 0 in found:
@@ -234,9 +237,11 @@ def _index(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[TensorSpec] |
 
 
 def _index_put(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[TensorSpec] | None:
-    spec = args[0]
+    spec, given = args[:2]
     if kwargs or args[2].dtype is not spec.dtype:
         return None
+    if any(index is not None and index.dtype not in _INDICES for index in given):
+        return None  # a mask becomes indices first, which need memory
     return (TensorSpec(spec.shape, pointwise(spec.shape, (spec.stride,)), 0, spec.dtype),)
 
 
