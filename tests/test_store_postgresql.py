@@ -277,7 +277,7 @@ def test_lost_connection_leaves_the_profile_before(store, server):
             )
 
     number = store.write(small_profile())
-    with pytest.raises(StoreError, match="lost|terminat") as error:
+    with pytest.raises(StoreError, match=r"lost|terminat") as error:
         store.write(interrupted_profile(end_connections), replace=True)
     assert "\n" not in str(error.value)
     assert store.read(number) == small_profile()
