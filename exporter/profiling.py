@@ -63,6 +63,8 @@ def profile_model(
     Args:
         model: any module, on any device, in the mode (train or eval) to be profiled.
         args: positional inputs. Tensors may be on meta; integer tensors with values keep them.
+            The batch size is the length of a list that comes first, or the first dimension of the
+            first tensor.
         kwargs: named inputs.
         name: under which the profile is stored.
         target: "cuda", "cpu" or "meta": the device whose kernels and allocator are modelled.
@@ -96,7 +98,7 @@ def profile_model(
     args = tuple(args)
     tensors = tensors_in((args, kwargs))
     settings = Settings(
-        batch_size=max(1, tensors[0].shape[0] if tensors and tensors[0].dim() else 1),
+        batch_size=_batch_size(args, tensors),
         mode="train" if model.training else "eval",
         backward=backward,
         input_grad=input_grad,
@@ -361,6 +363,13 @@ def _exporter_version() -> str:
         return version("export-profiles")
     except PackageNotFoundError:  # run from a checkout that is not installed
         return "0"
+
+
+def _batch_size(args: tuple[Any, ...], tensors: list[torch.Tensor]) -> int:
+    """Return how many samples the inputs hold: in a list of images, or in the first dimension."""
+    if args and isinstance(args[0], list) and args[0]:
+        return len(args[0])
+    return max(1, tensors[0].shape[0] if tensors and tensors[0].dim() else 1)
 
 
 def _spec_text(tensor: torch.Tensor) -> str:

@@ -102,3 +102,15 @@ def test_an_interruption_inside_a_leaf_leaves_torch_as_it_was() -> None:
     assert after == modes
     profile = profile_model(_Twice(), (torch.zeros(2, 4),))
     assert profile.nodes.column("name") == ["x", "shared", "relu", "shared_1", "output"]
+
+
+class _Images(nn.Module):
+    def forward(self, images: list[torch.Tensor]) -> torch.Tensor:
+        return torch.stack([image.mean((1, 2)) for image in images])
+
+
+def test_batch_size_is_the_number_of_samples() -> None:
+    """A list of images is a batch of as many; otherwise the first dimension says it."""
+    images = [torch.ones(3, 8, 6), torch.ones(3, 4, 4)]
+    assert profile_model(_Images(), (images,)).info.batch_size == 2
+    assert profile_model(_Twice(), (torch.zeros(5, 4),)).info.batch_size == 5
