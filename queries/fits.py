@@ -73,7 +73,7 @@ WHERE p.profile_id = :profile_id ORDER BY q.batch_size, q.profile_id
 """
 _STATE = """
 SELECT SUM(size_bytes) FROM storages
-WHERE profile_id = :profile_id AND storage_class = 'optimizer' AND NOT is_host
+WHERE profile_id = :profile_id AND storage_class = 'optimizer' AND is_host = 0
 """
 
 

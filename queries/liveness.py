@@ -160,7 +160,7 @@ WHERE e.profile_id = :profile_id
 """
 _STORAGES = """
 SELECT storage_id, size_bytes, storage_class, birth_op_id, death_op_id FROM storages
-WHERE profile_id = :profile_id AND NOT is_host ORDER BY storage_id
+WHERE profile_id = :profile_id AND is_host = 0 ORDER BY storage_id
 """
 _CALLS = """
 SELECT n.node_id, n.name, m.path FROM nodes n
