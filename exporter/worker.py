@@ -166,12 +166,35 @@ def _serve(jobs: Connection, memory_bytes: int) -> None:
     with contextlib.suppress(EOFError, OSError):
         while True:
             job = jobs.recv()
-            import torch
-
-            torch.set_num_threads(1)  # the other cores have workers of their own
+            _get_ready()
             _limit_memory(memory_bytes)
             jobs.send_bytes(_BEGUN)
             jobs.send_bytes(pickle.dumps(_profile(job, memory_bytes), pickle.HIGHEST_PROTOCOL))
+            _tidy_up()
+
+
+def _get_ready() -> None:
+    """Import what every job needs, and have the cycle collector look at nothing that is there."""
+    gc.disable()  # nothing of what is imported is rubbish
+    try:
+        import torch
+        import torch._dynamo
+
+        import exporter.profiling  # noqa: F401
+    finally:
+        gc.enable()
+    gc.freeze()  # nor is what models have left for the next ones
+    torch.set_num_threads(1)  # the other cores have workers of their own
+
+
+def _tidy_up() -> None:
+    """Give back to the system what the last job has left.
+
+    Without it the heap would keep the room that the largest model needed, in pieces.
+    """
+    gc.collect()
+    with contextlib.suppress(AttributeError):  # a C library without it
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def _limit_memory(memory_bytes: int) -> None:
@@ -201,9 +224,7 @@ def _profile(job: Job, memory_bytes: int) -> Profile | str:
 
         return profile_built(build(job), job.settings)
     except BaseException as error:  # noqa: BLE001 - whatever a model raises is its failure only
-        reason = _reason(error, job, memory_bytes)
-    gc.collect()  # what the failed model has left
-    return reason
+        return _reason(error, job, memory_bytes)
 
 
 def _reason(error: BaseException, job: Job, memory_bytes: int) -> str:

@@ -76,6 +76,13 @@ class OracleMode(OpMode):  # type: ignore[no-untyped-call]
             self._follow(func, info, seen, operands, result, op_id)
         return result
 
+    def __exit__(self, *error: object) -> None:
+        """End the recording of operators, and with it the answers."""
+        super().__exit__(*error)  # type: ignore[no-untyped-call]
+        # The model's storages refer to the recording, and this mode to the model: a circle that the
+        # cycle collector cannot see, as part of it is in C++.
+        self.recording.answer = None
+
     # --- answers --------------------------------------------------------------------------------
 
     def answer(self, tensor: Tensor) -> Tensor | None:
