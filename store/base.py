@@ -9,6 +9,7 @@ from sqlalchemy import (
     CheckConstraint,
     Double,
     ForeignKeyConstraint,
+    Index,
     Integer,
     MetaData,
     PrimaryKeyConstraint,
@@ -95,6 +96,14 @@ def of_profile(*key: str) -> tuple[PrimaryKeyConstraint, ForeignKeyConstraint]:
 def refers(column: str, table: str, key: str) -> ForeignKeyConstraint:
     """Return the reference of a column to another row of the same profile."""
     return ForeignKeyConstraint(["profile_id", column], [f"{table}.profile_id", f"{table}.{key}"])
+
+
+def deletion_index(*columns: str) -> Index:
+    """Return an index for PostgreSQL, where every deleted row is looked up in the tables below it.
+
+    On SQLite a delete finds those tables empty already, so that no index is worth its bytes.
+    """
+    return Index(None, "profile_id", *columns, info={"dialect": "postgresql"})
 
 
 def options(comment: str) -> dict[str, Any]:

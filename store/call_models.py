@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from sqlalchemy.orm import Mapped  # noqa: TC002  # read by SQLAlchemy when the class is made
 
-from store.base import Base, count, flag, json, number, of_profile, one_of, options, refers, text
+from store.base import (
+    Base,
+    count,
+    deletion_index,
+    flag,
+    json,
+    number,
+    of_profile,
+    one_of,
+    options,
+    refers,
+    text,
+)
 from store.records import EDGE_KINDS, NODE_KINDS
 
 
@@ -77,6 +89,8 @@ class Edge(Base):
         refers("src_node_id", "nodes", "node_id"),
         refers("dst_node_id", "nodes", "node_id"),
         one_of("kind", EDGE_KINDS),
+        deletion_index("src_node_id"),
+        deletion_index("dst_node_id"),
         options("Tensors that go from call to call, and orders that writes impose."),
     )
 

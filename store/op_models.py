@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Index
 from sqlalchemy.orm import Mapped  # noqa: TC002  # read by SQLAlchemy when the class is made
 
-from store.base import Base, count, flag, json, number, of_profile, one_of, options, refers, text
+from store.base import (
+    Base,
+    count,
+    deletion_index,
+    flag,
+    json,
+    number,
+    of_profile,
+    one_of,
+    options,
+    refers,
+    text,
+)
 from store.records import FLOPS_STATUSES, PHASES, SAVED_REASONS, STORAGE_CLASSES, TENSOR_ROLES
-
-
-def _deletion_index(*columns: str) -> Index:
-    """Return an index for PostgreSQL, where every deleted row is looked up in the tables below it.
-
-    On SQLite a delete finds those tables empty already, so that no index is worth its bytes.
-    """
-    return Index(None, "profile_id", *columns, info={"dialect": "postgresql"})
 
 
 class Op(Base):
@@ -103,7 +106,7 @@ class Tensor(Base):
         one_of("role", TENSOR_ROLES),
         json("shape"),
         json("stride"),
-        _deletion_index("storage_id"),
+        deletion_index("storage_id"),
         options("Tensors that operators returned, or that existed before the first."),
     )
 
@@ -124,7 +127,7 @@ class TensorUse(Base):
         refers("op_id", "ops", "op_id"),
         refers("tensor_id", "tensors", "tensor_id"),
         flag("mutates"),
-        _deletion_index("tensor_id"),
+        deletion_index("tensor_id"),
         options("Which operator reads or writes which tensor."),
     )
 
@@ -147,7 +150,8 @@ class SavedTensor(Base):
         refers("node_id", "nodes", "node_id"),
         refers("op_id", "ops", "op_id"),
         one_of("reason", SAVED_REASONS),
-        _deletion_index("tensor_id"),
-        _deletion_index("op_id"),
+        deletion_index("tensor_id"),
+        deletion_index("node_id"),
+        deletion_index("op_id"),
         options("Tensors that autograd keeps for backward when forward ends."),
     )
