@@ -1,9 +1,12 @@
 """Models are built on the meta device, with the values that their constructors read."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import nn
 
+from exporter.remember import RememberLaws, remembered_law
 from exporter.zoo.building import build_on_meta, input_spec
 
 
@@ -113,3 +116,48 @@ def test_input_spec_names_nested_tensors() -> None:
     """Every tensor of nested inputs is listed with dtype and shape."""
     args = ([torch.empty(3, 2, device="meta")], {"labels": torch.ones(1, dtype=torch.int64)})
     assert input_spec(args, {"flag": True}) == ("float32[3, 2]", "int64[1]")
+
+
+class _Initialised(nn.Module):
+    def __init__(self, initialise: Callable[[torch.Tensor], object]) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(6))
+        initialise(self.weight)
+
+
+@pytest.mark.parametrize(
+    "initialise",
+    [
+        lambda weight: weight.normal_(),  # a leaf that requires a gradient
+        lambda weight: weight.fill_(1.0),
+        nn.init.kaiming_uniform_,  # needs two dimensions
+    ],
+)
+def test_initialisers_that_torch_refuses_are_refused(
+    initialise: Callable[[torch.Tensor], object],
+) -> None:
+    """Where nothing is filled, what would be wrong for a real tensor is still wrong."""
+    with pytest.raises((RuntimeError, ValueError)) as real:
+        _Initialised(initialise)
+    with pytest.raises(type(real.value)):
+        build_on_meta(lambda: _Initialised(initialise), fallback=False)
+
+
+@pytest.mark.parametrize(
+    ("initialise", "mean", "std"),
+    [
+        (lambda weight: nn.init.normal_(weight, 1.0, 2.0), 1.0, 2.0),
+        (lambda weight: nn.init.uniform_(weight, -1.0, 1.0), 0.0, 1 / 3**0.5),
+        (lambda weight: nn.init.constant_(weight, 3.0), 3.0, 0.0),
+    ],
+)
+def test_laws_of_initialisers_are_remembered_where_they_are_asked_for(
+    initialise: Callable[[torch.Tensor], torch.Tensor], mean: float, std: float
+) -> None:
+    """A mode around construction sees what is drawn, though nothing is."""
+    with RememberLaws():
+        model, built_on = build_on_meta(lambda: _Initialised(initialise))
+    law = remembered_law(model.weight)
+    assert built_on == "meta"
+    assert law is not None
+    assert (law.mean, law.std) == pytest.approx((mean, std))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from torch import nn
+from torch.nn import init
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
@@ -32,6 +33,9 @@ _UNDETERMINED = {
     torch.empty, torch.empty_strided, torch.rand, torch.randint, torch.randn, torch.randperm,
     torch.normal,
 }  # fmt: skip
+# What fills a tensor with numbers: on meta nothing, but slowly, and once for every weight.
+_FILLING = {torch.Tensor.normal_, torch.Tensor.uniform_, torch.Tensor.fill_, torch.Tensor.zero_}
+_INITIALISING = {init.normal_, init.uniform_, init.constant_, init.kaiming_uniform_}
 # Real up to here. Above, values are not read one by one; and a model of thousands of layers must
 # not fill the memory. 2**16 elements hold every position table of windowed attention.
 _MOST_REAL_ELEMENTS = 1 << 16
@@ -48,16 +52,13 @@ class _Construction(TorchFunctionMode):
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         kwargs = kwargs or {}
-        if kwargs.get("device") is None and kwargs.get("out") is None:
-            if func in _UNDETERMINED:
-                return func(*args, **kwargs | {"device": "meta"})
-            if func in _DETERMINED:
-                # The size is known only when it is there; on meta that costs nothing.
-                if func not in (torch.tensor, torch.as_tensor, torch.asarray):
-                    probe = func(*args, **kwargs | {"device": "meta"})
-                    if probe.numel() > _MOST_REAL_ELEMENTS:
-                        return probe
-                return func(*args, **kwargs)
+        if func in _UNDETERMINED or func in _DETERMINED:
+            if kwargs.get("device") is None and kwargs.get("out") is None:
+                return _created(func, args, kwargs)
+        elif func in _FILLING or func in _INITIALISING:
+            filled = _filled(func, args, kwargs)
+            if filled is not None:
+                return filled
         if func is torch.Tensor.to and args[0].is_meta:
             args, kwargs = _without_device(args, kwargs)
         if func is not torch.Tensor.copy_:
@@ -70,6 +71,47 @@ class _Construction(TorchFunctionMode):
         if isinstance(result, torch.Tensor) and result.numel() > _MOST_REAL_ELEMENTS:
             move_to_meta([result])
         return result
+
+
+def _created(
+    func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> torch.Tensor:
+    """Return what a factory makes: on meta, or for real where its values are determined."""
+    if func in _UNDETERMINED:
+        return func(*args, **kwargs | {"device": "meta"})  # type: ignore[no-any-return]
+    if func not in (torch.tensor, torch.as_tensor, torch.asarray):
+        # The size is known only when it is there; on meta that costs nothing.
+        probe: torch.Tensor = func(*args, **kwargs | {"device": "meta"})
+        if probe.numel() > _MOST_REAL_ELEMENTS:
+            return probe
+    return func(*args, **kwargs)  # type: ignore[no-any-return]
+
+
+def _filled(
+    func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> torch.Tensor | None:
+    """Return the meta tensor that would be filled, None if that is to be run after all.
+
+    It is where another mode wants to see it, and where torch would refuse it.
+    """
+    tensor = args[0] if args else kwargs.get("tensor")
+    if (
+        not isinstance(tensor, torch.Tensor)
+        or not tensor.is_meta
+        or not tensor.is_floating_point()
+        or torch._C._len_torch_function_stack()
+    ):
+        return None
+    if func is init.kaiming_uniform_:
+        if len(args) > 1 or 0 in tensor.shape:
+            return None
+        init._calculate_correct_fan(tensor, kwargs["mode"])  # either may say what is wrong
+        init.calculate_gain(kwargs["nonlinearity"], kwargs["a"])
+    elif func in _FILLING:
+        numbers = all(isinstance(value, (bool, int, float)) for value in args[1:])
+        if not numbers or (tensor.requires_grad and torch.is_grad_enabled()):
+            return None
+    return tensor
 
 
 def _without_device(
