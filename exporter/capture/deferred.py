@@ -17,7 +17,7 @@ class Deferred:
     ``sources`` are the storages that it reads: before one is written in place, it must be computed.
     """
 
-    __slots__ = ("_args", "_func", "_kwargs", "_value", "sources")
+    __slots__ = ("__weakref__", "_args", "_func", "_kwargs", "_value", "sources")
 
     def __init__(self, func: Any, args: Any, kwargs: Any, sources: frozenset[int]) -> None:
         self._func = func

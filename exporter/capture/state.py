@@ -10,6 +10,7 @@ from exporter.capture.deferred import Deferred
 from exporter.remember import remembered_value
 
 if TYPE_CHECKING:
+    import weakref
     from collections.abc import Callable
 
     from exporter.capture.specs import Spec, SpecTable
@@ -77,6 +78,12 @@ class Storage:
         elif self.first.spec is not known.spec:
             self.others.setdefault(known.spec.spec_id, known)
 
+    def forget_values(self) -> None:
+        """Drop the values: something unknown was written, or nobody can ask for them any more."""
+        self.valued = False
+        for known in self.tensors():
+            known.value = None
+
     def tensors(self) -> list[Known]:
         """Return one tensor of each geometry."""
         first = [] if self.first is None else [self.first]
@@ -124,6 +131,8 @@ class Life:
             storage.death = recording.op_count - 1
             if not storage.host:
                 recording.live_bytes -= storage.size_bytes
+        if storage.valued:
+            storage.forget_values()
 
 
 class Recording:
@@ -148,7 +157,7 @@ class Recording:
         self.ops: list[tuple[Any, ...]] = []
         self.tensors: list[tuple[Any, ...]] = []
         self.uses: list[tuple[int, int, int, bool]] = []
-        self.deferred: list[Deferred] = []  # values not worked out yet
+        self.deferred: list[weakref.ref[Deferred]] = []  # values not worked out yet
         # Storages found after their birth: (birth, operators run when found, bytes).
         self.late: list[tuple[int, int, int]] = []
         self.settled: list[tuple[int, int, int]] = []

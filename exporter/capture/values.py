@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import weakref
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -52,7 +53,7 @@ def carry_values(
     elif isinstance(result, Tensor) and (result.numel() > _EAGER or _has_deferred(signature)):
         sources = frozenset().union(*map(_sources, signature.knowns))
         deferred = Deferred(func, *given, sources)
-        recording.deferred.append(deferred)
+        recording.deferred.append(weakref.ref(deferred))
         set_value(recording, result, deferred)
         return
     try:
@@ -119,9 +120,7 @@ def forget_values(signature: Signature) -> None:
     """Drop the values of what was just written with something unknown."""
     for use, known in zip(signature.uses, signature.knowns, strict=True):
         if use[3] and known.storage.valued:
-            known.storage.valued = False
-            for other in known.storage.tensors():
-                other.value = None
+            known.storage.forget_values()
 
 
 def _has_deferred(signature: Signature) -> bool:
@@ -142,11 +141,14 @@ def _compute_readers(recording: Recording, signature: Signature) -> None:
         if use[3]
     }
     waiting = []
-    for deferred in recording.deferred:
-        if deferred.is_pending and deferred.sources & written:
+    for reference in recording.deferred:
+        deferred = reference()
+        if deferred is None or not deferred.is_pending:
+            continue
+        if deferred.sources & written:
             deferred.get()
-        elif deferred.is_pending:
-            waiting.append(deferred)
+        else:
+            waiting.append(reference)
     recording.deferred = waiting
 
 
