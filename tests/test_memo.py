@@ -9,6 +9,7 @@ import pytest
 import torch
 from zoo_samples import REFERENCE, TIMM, TORCHVISION, TRANSFORMERS, overrides
 
+from exporter import profile_model
 from exporter.capture import run as runs
 from exporter.capture.arguments import tensors_in
 from exporter.settings import Settings
@@ -70,3 +71,20 @@ def test_recording_with_memo_equals_recording_without(zoo: str, name: str, packa
         assert found.calls.nodes == plain.calls.nodes
         assert found.calls.edges == plain.calls.edges
         assert _lives(found) == _lives(plain)
+
+
+class _Products(torch.nn.Module):
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        squares = torch.mul(x, x) + torch.mul(y, y)
+        return squares + torch.mul(x, y) + torch.addcmul(x, y, y) + torch.addcmul(y, y, y)
+
+
+def test_an_operand_given_twice_is_read_once() -> None:
+    """Calls alike in geometry differ in traffic: 40 bytes of x, 40 of y, whichever came first."""
+    x, y = torch.ones(10), torch.ones(10)
+    read = [
+        op.bytes_read
+        for op in profile_model(_Products(), (x, y), backward=False).ops
+        if "mul" in op.operator
+    ]
+    assert read == [40, 40, 80, 80, 40]

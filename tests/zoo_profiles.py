@@ -82,6 +82,7 @@ def check_profile(profile: Profile) -> None:
             by_op = sum(getattr(op, kind) for op in profile.ops if op.phase == phase)
             assert by_op == getattr(totals, f"{name}_{kind}")
             assert by_op == sum(profile.flop_counts.column(f"{name}_{kind}"))
+    _check_traffic(profile)
     # Parameters: modules, storages and totals agree.
     assert sum(profile.modules.column("param_count")) == totals.param_count
     assert sum(profile.modules.column("param_bytes")) == totals.param_bytes
@@ -100,6 +101,29 @@ def check_profile(profile: Profile) -> None:
             )
             assert (last + 1) * itemsize <= sizes[tensor.storage_id]
     check_addresses(profile)
+
+
+def _check_traffic(profile: Profile) -> None:
+    """Assert that operators read each operand once and write what they make and what they change.
+
+    Views move nothing.
+    """
+    size_of = profile.tensors.column("size_bytes")
+    births = profile.storages.column("birth_op_id")
+    read: list[dict[int, int]] = [{} for _ in profile.ops]
+    written = [0] * len(profile.ops)
+    for use in profile.tensor_uses:
+        read[use.op_id][use.tensor_id] = size_of[use.tensor_id]
+        written[use.op_id] += size_of[use.tensor_id] * use.mutates
+    returned = set()  # a number that autograd saves is found later, at its operator's place
+    for tensor in profile.tensors:
+        place = tensor.op_id, tensor.output_index
+        if births[tensor.storage_id] == tensor.op_id >= 0 and place not in returned:
+            written[tensor.op_id] += tensor.size_bytes
+        returned.add(place)
+    for op in profile.ops:
+        expected = (0, 0) if op.is_view else (sum(read[op.op_id].values()), written[op.op_id])
+        assert (op.bytes_read, op.bytes_written) == expected, op
 
 
 def check_addresses(profile: Profile) -> None:

@@ -121,6 +121,11 @@ class OpMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 leaf = self._add(
                     value, name in info.written_names, leaf, parts, knowns, tensors, uses
                 )
+        count = len(knowns)
+        if count > 1 and (knowns[0] is knowns[1] if count == 2 else len(set(knowns)) < count):
+            # `x * x` reads fewer bytes than `x * y`: which operands are the same one.
+            first: dict[Known, int] = {}
+            parts.append(tuple([first.setdefault(known, i) for i, known in enumerate(knowns)]))
         key = tuple(parts)
         with _DisableTorchFunction():
             entry = self.memo.entries.get(key) if self.use_memo else None
