@@ -136,7 +136,7 @@ class _Columns(nn.Module):
 
 @pytest.mark.parametrize("index", [[0, 2], (0, 2), range(0, 3, 2), np.array([0, 2])])
 def test_table_of_indices_lives_on_the_device_and_is_kept(index: Any) -> None:
-    """A table in Python data is a tensor of two int64 that backward needs, as one given is.
+    """A table in Python data is a tensor of two int64 that backward needs, as one made before is.
 
     Forward keeps 3 x 2 floats of the result and the two indices.
     """
@@ -146,4 +146,6 @@ def test_table_of_indices_lives_on_the_device_and_is_kept(index: Any) -> None:
     assert found.totals.kept_bytes == given.totals.kept_bytes == 24 + 16
     assert found.totals.buffer_bytes == 0
     assert [n.name for n in found.nodes] == ["x", "getitem", "output"]
-    assert found.ops.column("operator") == given.ops.column("operator")
+    assert found.ops.column("operator") == [
+        name for name in given.ops.column("operator") if name != "aten._to_copy.default"
+    ]

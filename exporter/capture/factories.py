@@ -10,7 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils._device import _device_constructors
+from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_map_only
+
+from exporter.capture.values import set_value
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,7 +49,19 @@ def _from_data(
     host = func(*args, **{**kwargs, "device": "cpu"})
     if device is None and host.dim() == 0:
         return identity, (host,), {}
+    if recording.target_is_host:
+        return identity, (_in_place_of(recording, host),), {}
     return torch.Tensor.to, (host, recording.device), {}
+
+
+def _in_place_of(recording: Recording, host: torch.Tensor) -> torch.Tensor:
+    """Return a meta tensor that stands for a host tensor where the host is the target."""
+    with _disable_current_modes():
+        tensor = torch.empty_strided(host.shape, host.stride(), dtype=host.dtype, device="meta")
+        value = host.clone()
+    recording.replace(host, tensor)
+    set_value(recording, tensor, value)
+    return tensor
 
 
 def _values_of(recording: Recording) -> Callable[[torch.Tensor], torch.Tensor]:
@@ -78,42 +93,60 @@ def _read(recording: Recording, func: Any, args: tuple[Any, ...], kwargs: dict[s
 def _get_item(
     recording: Recording, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> _Call:
-    """Read an item; tables of indices in Python data become tensors where they can be seen."""
-    if recording.concrete or not _has_tables(args[1]):
-        return func, args, kwargs
-    return _get_by_tables, args, kwargs
+    """Read an item; what Python data among its index becomes can be seen."""
+    if _has_tables(recording, *args):
+        return _get_by_tables, args, kwargs
+    return func, args, kwargs
 
 
 def _set_item(
     recording: Recording, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> _Call:
-    """Write an item; a number is written as the device does it, tables become tensors.
+    """Write an item; what Python data among its index becomes can be seen.
 
     The CPU writes a number from a host scalar, by ``fill_`` instead of ``copy_``.
     """
-    if recording.concrete:
-        return func, args, kwargs
-    if recording.target_is_host and isinstance(args[2], _NUMBERS):
-        return _fill_item, args, kwargs
-    return (_set_by_tables if _has_tables(args[1]) else func), args, kwargs
+    tables = _has_tables(recording, *args[:2])
+    if recording.target_is_host and not recording.concrete and isinstance(args[2], _NUMBERS):
+        return _fill_by_tables if tables else _fill_item, args, kwargs
+    return _set_by_tables if tables else func, args, kwargs
 
 
 def _get_by_tables(tensor: torch.Tensor, index: Any) -> torch.Tensor:
-    return tensor[_without_tables(index, tensor.device)]
+    return tensor[_without_tables(tensor, index)]
 
 
 def _set_by_tables(tensor: torch.Tensor, index: Any, value: Any) -> None:
-    tensor[_without_tables(index, tensor.device)] = value
+    tensor[_without_tables(tensor, index)] = value
+
+
+def _fill_by_tables(tensor: torch.Tensor, index: Any, value: float) -> None:
+    _fill_item(tensor, _without_tables(tensor, index), value)
 
 
 def _fill_item(tensor: torch.Tensor, index: Any, value: float) -> None:
-    index = _without_tables(index, tensor.device)
     tensor[index] = torch.tensor(value, dtype=tensor.dtype)
 
 
 # What a person calls them.
 _get_by_tables.__name__ = "__getitem__"
-_set_by_tables.__name__ = _fill_item.__name__ = "__setitem__"
+for _writes in (_set_by_tables, _fill_by_tables, _fill_item):
+    _writes.__name__ = "__setitem__"
+
+
+def _members(index: Any) -> tuple[Any, ...]:
+    """Return an index by dimensions: a list of anything but numbers stands for a tuple."""
+    if isinstance(index, list) and not all(isinstance(member, _NUMBERS) for member in index):
+        return tuple(index)
+    return index if type(index) is tuple else (index,)
+
+
+def _has_tables(recording: Recording, tensor: torch.Tensor, index: Any) -> bool:
+    """Return whether an index of a tensor of the device has tables; the tensor is known then."""
+    if tensor.device.type != recording.device.type or not any(map(_is_table, _members(index))):
+        return False
+    recording.known(tensor)
+    return True
 
 
 def _is_table(member: Any) -> bool:
@@ -123,25 +156,24 @@ def _is_table(member: Any) -> bool:
     return isinstance(member, (list, tuple, range)) or getattr(member, "ndim", 0) > 0
 
 
-def _members(index: Any) -> tuple[Any, ...]:
-    """Return an index by dimensions: a list of anything but numbers stands for a tuple."""
-    if isinstance(index, list) and not all(isinstance(member, (bool, int)) for member in index):
-        return tuple(index)
-    return index if type(index) is tuple else (index,)
+def _without_tables(tensor: torch.Tensor, index: Any) -> tuple[Any, ...]:
+    """Return an index with tensors in place of tables of Python's or NumPy's.
+
+    Torch makes these tensors in C++; what is seen of it is that they are lifted.
+    """
+    recording: Recording = tensor._ep.storage.recording  # type: ignore[attr-defined]
+    return tuple(_lifted(recording, m) if _is_table(m) else m for m in _members(index))
 
 
-def _has_tables(index: Any) -> bool:
-    return any(map(_is_table, _members(index)))
-
-
-def _without_tables(index: Any, device: torch.device) -> Any:
-    """Return an index with tensors on the device in place of tables, as torch makes them in C++."""
-    return tuple(_as_tensor(m, device) if _is_table(m) else m for m in _members(index))
-
-
-def _as_tensor(table: Any, device: torch.device) -> torch.Tensor:
-    host = torch.as_tensor(table, device="cpu")
-    return (host if host.numel() else host.long()).to(device)
+def _lifted(recording: Recording, table: Any) -> torch.Tensor:
+    with _disable_current_modes():
+        host = torch.as_tensor(table, device="cpu")
+        host = host if host.numel() else host.long()
+        tensor = host.to(recording.device, copy=True)
+    recording.born(tensor)
+    set_value(recording, tensor, host)
+    lifted: torch.Tensor = torch.ops.aten.lift_fresh.default(tensor)
+    return lifted
 
 
 SPECIAL: dict[Any, Callable[[Recording, Any, tuple[Any, ...], dict[str, Any]], _Call]] = {

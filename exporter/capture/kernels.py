@@ -14,14 +14,12 @@ from exporter.capture.deferred import resolved
 from exporter.capture.entries import as_specs, classify, flatten_result, make_entry
 from exporter.capture.memo import CONSTANT, FRESH, SAME, SINGLE, Template
 from exporter.capture.rules import RULES
-from exporter.capture.state import Life
 from exporter.capture.values import attach_values, host_kwargs, known_values, set_value
 from exporter.errors import UnknownValueError
 
 if TYPE_CHECKING:
     from exporter.capture.dispatch import OpMode, Signature
     from exporter.capture.opinfo import OpInfo
-    from exporter.capture.state import Recording
 
 Tensor = torch.Tensor
 _MASKS = frozenset({torch.bool, torch.uint8})
@@ -184,14 +182,6 @@ def _to_meta(tensor: Tensor) -> Tensor:
     return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=META)
 
 
-def _born(recording: Recording, tensor: Tensor) -> None:
-    """Register a tensor that the next operator makes for itself."""
-    spec = recording.spec_of(tensor)
-    storage = recording.new_storage(spec.span_bytes, "", spec.host, recording.op_count, -1)
-    tensor.untyped_storage()._ep = Life(storage)  # type: ignore[attr-defined]
-    tensor._ep = recording.new_tensor(spec, storage, -1, 0, "activation")  # type: ignore[attr-defined]
-
-
 def _with_static_indices(func: Any, signature: Signature, args: tuple[Any, ...]) -> tuple[Any, ...]:
     """Return the arguments with known boolean masks as the indices that they select.
 
@@ -213,7 +203,7 @@ def _with_static_indices(func: Any, signature: Signature, args: tuple[Any, ...])
             )
         for column in mask.nonzero(as_tuple=True):
             position = _to_meta(column)
-            _born(recording, position)
+            recording.born(position)
             set_value(recording, position, column)
             indices.append(position)
     return (args[0], indices, *args[2:])

@@ -37,7 +37,7 @@ class Memo:
     One per process serves all models: architectures repeat each other's layers.
     """
 
-    def __init__(self, specs: Any, limit: int = 100_000) -> None:
+    def __init__(self, specs: Any, limit: int = 50_000) -> None:
         self.specs = specs
         self.limit = limit
         self.entries: dict[tuple[Any, ...], Entry] = {}

@@ -300,6 +300,22 @@ class Recording:
         tensor._ep = known  # type: ignore[attr-defined]
         return known
 
+    def born(self, tensor: torch.Tensor) -> None:
+        """Register a tensor that the next operator makes for itself."""
+        spec = self.spec_of(tensor)
+        storage = self.new_storage(spec.span_bytes, "", spec.host, self.op_count, -1)
+        tensor.untyped_storage()._ep = Life(storage)  # type: ignore[attr-defined]
+        tensor._ep = self.new_tensor(spec, storage, -1, 0, "activation")  # type: ignore[attr-defined]
+
+    def replace(self, host: torch.Tensor, tensor: torch.Tensor) -> None:
+        """Let a tensor take the place of a host tensor: its record, and the life of its storage."""
+        known = self.known(host)
+        known.spec = self.spec_of(tensor)
+        tensor._ep = known  # type: ignore[attr-defined]
+        ours, theirs = tensor.untyped_storage(), host.untyped_storage()
+        ours._ep = theirs._ep  # type: ignore[attr-defined]
+        del theirs._ep  # type: ignore[attr-defined]
+
     def settle_late(self) -> None:
         """Settle what was found after its birth: its call, and the live bytes since."""
         for storage in self.storages:

@@ -40,19 +40,17 @@ def mish_backward(grad_output: Tensor, self: Tensor) -> Tensor:
     return torch.empty_like(grad_output)
 
 
-def ctc_loss_backward(
-    grad: Tensor,
-    log_probs: Tensor,
-    *_: Any,
-    **__: Any,
-) -> Tensor:
-    """Return the gradient of the log-probabilities; torch has no meta kernel for it."""
-    del grad
-    return torch.empty_like(log_probs, memory_format=torch.contiguous_format)
+def gradient_of_input(grad_output: Tensor, self: Tensor, *_: Any, **__: Any) -> Tensor:
+    """Return the gradient of the second operand, row-major, where torch has no meta kernel."""
+    del grad_output
+    return torch.empty_like(self, memory_format=torch.contiguous_format)
 
 
 COMMON_KERNELS = (
     Kernel("mish_backward", "Meta", mish_backward),
-    Kernel("_ctc_loss_backward", "Meta", ctc_loss_backward),
-    Kernel("_ctc_loss_backward.Tensor", "Meta", ctc_loss_backward),
+    Kernel("multi_margin_loss_backward", "Meta", gradient_of_input),
+    Kernel("multilabel_margin_loss_backward", "Meta", gradient_of_input),
+    Kernel("fractional_max_pool3d_backward", "Meta", gradient_of_input),
+    Kernel("_ctc_loss_backward", "Meta", gradient_of_input),
+    Kernel("_ctc_loss_backward.Tensor", "Meta", gradient_of_input),
 )
