@@ -22,7 +22,7 @@ from exporter.cli_options import (
     selection_options,
     settings_asked,
 )
-from exporter.cli_run import Refusal, database_option, profile, shown
+from exporter.cli_run import database_option, profile, refusal, shown
 from exporter.jobs import Job, Limits
 from exporter.zoo.registry import load_zoo, names_of, select_models
 from store.errors import ProfileError
@@ -89,14 +89,15 @@ def cli(context: click.Context, /, **options: Any) -> None:
     and memory statistics are stored. Profiles that are in the database already are skipped.
 
     Exit status: 0 if all that was asked for is in the database, 1 if some model failed (the others
-    are stored), 2 for wrong usage, 130 after an interrupt (what was finished is stored).
+    are stored) or the database did, 2 for wrong usage and for names of nothing, such as a model or
+    database that is not there, 130 after an interrupt (what was finished is stored).
     """
     if context.invoked_subcommand is not None:
         return
     try:
         jobs = jobs_asked(context, options)
     except (ProfileError, ValueError) as error:
-        raise Refusal(str(error)) from error
+        raise refusal(error) from error
     if options["only_list"]:
         click.echo("\n".join(dict.fromkeys(job.model for job in jobs)))
         return
@@ -144,7 +145,7 @@ def db() -> None:
 @db.command()
 @database_option
 def upgrade(url: str) -> None:
-    r"""Create a database, or bring it to the newest schema; profiles are kept.
+    """Create a database, or bring it to the newest schema; profiles are kept.
 
     \b
     Example:
@@ -155,7 +156,7 @@ def upgrade(url: str) -> None:
     try:
         before, after = upgrade_store(url)
     except ProfileError as error:
-        raise Refusal(str(error)) from error
+        raise refusal(error) from error
     if before == after:
         change = f"is at the newest schema, {after}"
     else:
@@ -166,7 +167,7 @@ def upgrade(url: str) -> None:
 @db.command()
 @database_option
 def current(url: str) -> None:
-    r"""Show the schema revision of a database, and the newest one.
+    """Show the schema revision of a database, and the newest one.
 
     \b
     Example:
@@ -177,7 +178,7 @@ def current(url: str) -> None:
     try:
         revision, newest = current_revision(url), head_revision()
     except ProfileError as error:
-        raise Refusal(str(error)) from error
+        raise refusal(error) from error
     has = f"has schema {revision}" if revision else "has no tables yet"
     state = "which is the newest" if revision == newest else f"the newest is {newest}"
     click.echo(f"{shown(url)}: {has}, {state}")

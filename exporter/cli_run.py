@@ -29,6 +29,12 @@ class Refusal(click.ClickException):
     exit_code = 2
 
 
+def refusal(error: ProfileError | ValueError) -> click.ClickException:
+    """Return what the command says of an error and ends with; nothing was changed."""
+    status = error.exit_status if isinstance(error, ProfileError) else Refusal.exit_code
+    return Refusal(str(error)) if status == Refusal.exit_code else click.ClickException(str(error))
+
+
 def database_option(command: Command) -> Command:
     """Add ``--db`` to a command; it arrives as ``url``."""
     return click.option(
@@ -74,7 +80,7 @@ def profile(
         store = open_store(url, create=True)
         wanted, skipped = (jobs, []) if force else split_stored(jobs, store)
     except ProfileError as error:
-        raise Refusal(str(error)) from error
+        raise refusal(error) from error
     console = Console(stderr=True, quiet=quiet)
     with store, RunProgress(console, len(wanted)) as progress:
         try:

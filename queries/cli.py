@@ -37,7 +37,8 @@ def cli() -> None:
     A profile is named by its id (17), its model (resnet50), or its model and what tells it from
     the model's other profiles: resnet50@b4, resnet50@b4,eval, resnet50@bfloat16,cpu.
 
-    Exit status: 0 if the question was answered, 1 if it has no answer, 2 for wrong usage.
+    Exit status: 0 if the question was answered, 1 if that failed, such as for a full disk, 2 for
+    wrong usage and for names of nothing, such as a profile, device or database that is not there.
     """
 
 

@@ -24,11 +24,13 @@ def status_of(command: click.Command) -> int:
         status = error.exit_code
     except ProfileError as error:
         click.echo(f"Error: {error}", err=True)
-        status = 1
+        status = error.exit_status
     except (UnicodeEncodeError, UnicodeDecodeError) as error:
         line = f"this text is not {error.encoding}: {error.reason}: {error.object!a:.80}"
         click.echo(f"Error: {line}", err=True)
-        status = 1
+        # bytes that were given; else a terminal or file that has no such character
+        is_given = isinstance(error, UnicodeDecodeError) or "surrogates" in error.reason
+        status = 2 if is_given else 1
     except BrokenPipeError:  # whoever read the output has seen enough
         _drop_output()
         status = 1

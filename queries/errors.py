@@ -15,3 +15,9 @@ class ProfileNameError(ProfileMissing):
 
 class QuestionError(ProfileError, ValueError):
     """An argument that a query has no answer for."""
+
+
+class OutputError(ProfileError):
+    """An answer that cannot be written to where it is to go."""
+
+    exit_status = 1

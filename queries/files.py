@@ -7,7 +7,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from queries.errors import QuestionError
+from queries.errors import OutputError, QuestionError
 
 
 def write_whole(path: str, data: bytes) -> None:
@@ -17,7 +17,8 @@ def write_whole(path: str, data: bytes) -> None:
     what they are, and of a symbolic link the file that it points to is written.
 
     Raises:
-        QuestionError: if it cannot be written; a file that was there before is untouched.
+        QuestionError: if it has no name.
+        OutputError: if it cannot be written; a file that was there before is untouched.
     """
     if path == "-":
         _to_standard_output(data)
@@ -31,14 +32,14 @@ def write_whole(path: str, data: bytes) -> None:
         else:
             _replace(target.resolve(), data)
     except OSError as error:
-        raise QuestionError(f"cannot write {path}: {error.strerror}") from error
+        raise OutputError(f"cannot write {path}: {error.strerror}") from error
     except RuntimeError as error:  # how Python before 3.13 says that links go in a circle
-        raise QuestionError(f"cannot write {path}: {error}") from error
+        raise OutputError(f"cannot write {path}: {error}") from error
 
 
 def _to_standard_output(data: bytes) -> None:
     if sys.stdout is None:
-        raise QuestionError("standard output is closed; name a file")
+        raise OutputError("standard output is closed; name a file")
     sys.stdout.buffer.write(data)
     sys.stdout.buffer.flush()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from queries.errors import QuestionError
+from queries.errors import OutputError, QuestionError
 from store.records import STORAGE_CLASSES
 
 if TYPE_CHECKING:
@@ -44,7 +44,8 @@ def plot_liveness(result: Liveness, path: str, *, title: str) -> None:
     """Draw the memory over the step, stacked by class, into a PNG, PDF or SVG file.
 
     Raises:
-        QuestionError: if matplotlib is missing or cannot write the file.
+        QuestionError: if matplotlib is missing, or does not know the format.
+        OutputError: if the file cannot be written.
     """
     figure, axes = _figure()
     layers = class_bytes(result)
@@ -82,7 +83,8 @@ def plot_critical_path(
     """Draw every node from its earliest start to its end, the critical path in colour.
 
     Raises:
-        QuestionError: if matplotlib is missing or cannot write the file.
+        QuestionError: if matplotlib is missing, or does not know the format.
+        OutputError: if the file cannot be written.
     """
     figure, axes = _figure()
     on_path = set(path.nodes)
@@ -127,5 +129,7 @@ def _figure() -> tuple[Any, Any]:
 def _save(figure: Any, path: str) -> None:
     try:
         figure.savefig(path, dpi=200)
-    except (OSError, ValueError) as error:
+    except ValueError as error:  # a format that it does not know
         raise QuestionError(f"cannot draw {path}: {' '.join(str(error).split())}") from error
+    except OSError as error:
+        raise OutputError(f"cannot draw {path}: {error.strerror}") from error

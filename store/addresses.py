@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sqlite3
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,10 @@ BEGIN_WRITING = {"begin": "BEGIN IMMEDIATE"}
 """Execution options of a transaction that writes."""
 
 
+# How a URL begins that lacks a slash or two; a file of such a name is written with its folder.
+_SHORT_OF_SLASHES = re.compile(r"(sqlite|postgres(?:ql)?)(\+\w+)?:(?!//)")
+
+
 def parse_url(text: str) -> URL:
     """Return a database address.
 
@@ -29,13 +34,15 @@ def parse_url(text: str) -> URL:
     Raises:
         StoreError: if it is none, or of a database that is not supported.
     """
+    if _SHORT_OF_SLASHES.match(text):
+        raise _no_address(text)
     try:
         is_path = text and "://" not in text
         url = URL.create("sqlite", database=text) if is_path else make_url(text)
-    except ArgumentError:
-        raise StoreError(
-            f"{text!r} is no database address; a file is written sqlite:///profiles.db"
-        ) from None
+    except (ArgumentError, ValueError):  # the latter for a port that is no number
+        raise _no_address(text) from None
+    if is_sqlite(url) and url.host is not None:
+        raise _no_address(text)
     if url.drivername in {"postgresql", "postgres"}:
         url = url.set(drivername="postgresql+psycopg")
     if url.drivername not in {"sqlite", "sqlite+pysqlite", "postgresql+psycopg"}:
@@ -44,6 +51,22 @@ def parse_url(text: str) -> URL:
             "use sqlite:///FILE or postgresql+psycopg://HOST/DATABASE"
         )
     return url
+
+
+def _no_address(text: str) -> StoreError:
+    """Return the error of a text that is no address, with the way to write it.
+
+    The text is repeated only where it holds no password.
+    """
+    scheme, _, rest = text.partition(":")
+    if scheme.startswith("sqlite"):
+        way_out = f"a file is written sqlite:///{rest.removeprefix('//') or 'profiles.db'}"
+    elif scheme.startswith("postgres"):
+        way_out = "a server's database is written postgresql+psycopg://USER@HOST:PORT/DATABASE"
+    else:
+        way_out = "a file is written sqlite:///profiles.db"
+    named = f"{scheme}:..." if "@" in text else text
+    return StoreError(f"{named!r} is no database address; {way_out}")
 
 
 def shown(url: URL) -> str:

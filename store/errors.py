@@ -6,6 +6,9 @@ from __future__ import annotations
 class ProfileError(Exception):
     """The base of every error that this project raises on purpose."""
 
+    # What a command ends with: 2 if what it was asked is wrong, 1 if the work failed.
+    exit_status = 2
+
 
 class StoreError(ProfileError):
     """A database that cannot be opened, read or written."""
@@ -34,9 +37,19 @@ class StoreReadOnly(StoreError):  # noqa: N818
 class StoreFull(StoreError):  # noqa: N818
     """No space left for what was to be written; nothing of it was."""
 
+    exit_status = 1
+
+
+class StoreFailed(StoreError):  # noqa: N818
+    """Reading or writing failed where the database lies."""
+
+    exit_status = 1
+
 
 class StoreBusy(StoreError):  # noqa: N818
     """Another process kept the database locked for too long."""
+
+    exit_status = 1
 
 
 class QueryError(StoreError):
@@ -53,3 +66,5 @@ class ProfileMissing(ProfileError, LookupError):  # noqa: N818
 
 class InvalidProfile(ProfileError, ValueError):  # noqa: N818
     """A record that does not fit its table."""
+
+    exit_status = 1

@@ -14,6 +14,7 @@ from store.errors import (
     ProfileError,
     StoreBusy,
     StoreError,
+    StoreFailed,
     StoreForeign,
     StoreFull,
     StoreReadOnly,
@@ -33,7 +34,7 @@ _SQLITE = (
     ("SQLITE_LOCKED", StoreBusy, "another process keeps it locked; repeat when that has finished"),
     ("SQLITE_READONLY", StoreReadOnly, "may not be written; change permissions or copy it"),
     ("SQLITE_CANTOPEN", StoreError, "cannot be opened; check that file and folder are accessible"),
-    ("SQLITE_IOERR", StoreError, "reading or writing failed, nothing was changed; check the disk"),
+    ("SQLITE_IOERR", StoreFailed, "reading or writing failed, nothing was changed; check the disk"),
     ("SQLITE_CONSTRAINT", InvalidProfile, "a record does not fit"),
 )
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 import pytest
-from command import EXPORT_PROFILES, export_profiles, only_line
+from command import EXPORT_PROFILES, MALFORMED, REPOSITORY, export_profiles, only_line
 from make_cli_docs import PAGE, commands, with_help
 
 from exporter.cli_run import DEFAULT_DB, shown
@@ -160,6 +160,25 @@ def test_unusable_databases_are_refused(what, command, tmp_path) -> None:
     assert (done.returncode, done.stdout) == (2, "")
     assert "profiles.db" in only_line(done.stderr)
     assert (path.read_bytes() if path.is_file() else b"") == before
+
+
+@pytest.mark.parametrize(("url", "way_out"), MALFORMED)
+def test_malformed_address_is_refused_with_the_right_one(url, way_out) -> None:
+    """What is nearly an address makes no file; the answer shows how one is written."""
+    done = export_profiles("db", "upgrade", "--db", url)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert way_out in only_line(done.stderr)
+    assert "secret" not in done.stderr
+    assert not (REPOSITORY / "x.db").exists()
+
+
+@pytest.mark.parametrize(("name", "command"), list(commands()))
+def test_help_shows_examples_line_by_line(name, command) -> None:
+    """An example stands on a line of its own, and no mark of the help's source is left."""
+    shown_help = command.get_help(click.Context(command, info_name=name))
+    assert "\\b" not in shown_help
+    if "Example:" in shown_help:
+        assert f"  Example:\n    {name} --db study.db\n" in shown_help
 
 
 def test_db_commands_create_and_show_the_schema(tmp_path) -> None:

@@ -180,17 +180,27 @@ def test_dead_worker_costs_one_model(tmp_path) -> None:
     assert stored(path) == ["squeezenet1_1"]
 
 
+def limit_files(size: int) -> None:
+    """Have no file of this process grow beyond a size, as on a full disk."""
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+
+
+def test_full_disk_is_a_failure_of_an_upgrade(tmp_path) -> None:
+    """A database that finds no room is no wrong usage, and is told in one line."""
+    path = tmp_path / "profiles.db"
+    done = export_profiles("db", "upgrade", "--db", path, preexec_fn=lambda: limit_files(8192))
+    assert (done.returncode, done.stdout) == (1, "")
+    assert str(path) in only_line(done.stderr)
+
+
 def test_full_disk_leaves_whole_profiles(tmp_path) -> None:
     """When nothing more can be written the run ends with one line, and the database stays whole."""
     path = tmp_path / "profiles.db"
     assert export_profiles("db", "upgrade", "--db", path).returncode == 0
     limit = path.stat().st_size  # of each file; the profile to come takes several times that
-
-    def fill() -> None:
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
-
-    done = export_profiles("--db", path, *SMALL, "--model", "densenet121", preexec_fn=fill)
+    asked = (*SMALL, "--model", "densenet121")
+    done = export_profiles("--db", path, *asked, preexec_fn=lambda: limit_files(limit))
     assert done.returncode == 1
     assert str(path) in only_line(done.stderr)
     assert stored(path) == []

@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from command import MALFORMED
 from handmade_profiles import Hand
 from make_sql_docs import EXAMPLE
 
@@ -40,7 +41,7 @@ def answer(*arguments, quiet=True):
     return result.stdout
 
 
-def refusal(*arguments, status=1):
+def refusal(*arguments, status=2):
     """Run the command and return the one line in which it refuses."""
     result = run(*arguments)
     assert (result.returncode, result.stdout) == (status, "")
@@ -244,7 +245,7 @@ def test_wrong_sql_is_one_line():
 
 
 def test_wrong_names_are_refused_with_the_way_out(tmp_path):
-    """Profiles, weights, devices, exports, databases and files that are not there."""
+    """Profiles, weights, devices, exports and databases that are not there are wrong usage."""
     assert "did you mean" in refusal("show", "vgg1", *DB)
     assert "ambiguous" in refusal("show", "resnet18", *DB)
     assert "weights here" in refusal("critical-path", "vgg11", "--weight", "flosp", *DB)
@@ -253,7 +254,8 @@ def test_wrong_names_are_refused_with_the_way_out(tmp_path):
     assert "minimalloc" in refusal("export", "vgg11", "--to", "onnx", "-o", "x", *DB)
     assert "none.db" in refusal("list", "--db", str(tmp_path / "none.db"))
     target = str(tmp_path / "no" / "folder.csv")
-    assert "folder.csv" in refusal("export", "vgg11", "--to", "minimalloc", "-o", target, *DB)
+    arguments = ("export", "vgg11", "--to", "minimalloc", "-o", target, *DB)
+    assert "folder.csv" in refusal(*arguments, status=1)  # right, but it cannot be written
     assert list(tmp_path.iterdir()) == []
 
 
@@ -303,7 +305,7 @@ def test_arguments_that_are_no_text_are_refused(arguments):
     result = run(*arguments, *database)
     assert "Traceback" not in result.stderr
     assert result.stderr.count("\n") == (result.returncode != 0)
-    assert result.returncode == (arguments != ("list", b"\xff*"))
+    assert result.returncode == (0 if arguments == ("list", b"\xff*") else 2)
 
 
 @pytest.mark.parametrize("name", ["a b.db", "a#b.db", "a%20b.db", "a?mode=memory.db", "a@b:c.db"])
@@ -317,14 +319,18 @@ def test_path_of_a_database_is_taken_literally(in_process, tmp_path, name):
     assert in_process("sql", query, "--format", "csv", "--db", str(path)) == "n\n0\n"
 
 
-def test_database_without_a_name_is_refused():
-    """An empty path is no database."""
-    assert "no database address" in refusal("list", "--db", "")
+@pytest.mark.parametrize(("url", "way_out"), MALFORMED)
+def test_malformed_address_is_refused_with_the_right_one(url, way_out):
+    """What is nearly an address is told how one is written, a password is never repeated."""
+    line = refusal("list", "--db", url)
+    assert "no database address" in line
+    assert way_out in line
+    assert "secret" not in line
 
 
 def test_wrong_usage_has_status_2():
     """An option that does not exist is wrong usage."""
-    assert "--colour" in refusal("list", "--colour", status=2)
+    assert "--colour" in refusal("list", "--colour")
 
 
 def test_closed_pipe_is_silent():
@@ -378,7 +384,7 @@ def test_output_without_a_name_or_in_a_circle_is_refused(tmp_path):
     assert "no name" in refusal(*arguments, "")
     circle = tmp_path / "circle"
     circle.symlink_to(circle)
-    assert "circle" in refusal(*arguments, str(circle))
+    assert "circle" in refusal(*arguments, str(circle), status=1)
     assert circle.is_symlink()
 
 
@@ -446,6 +452,14 @@ def test_plot_of_an_unknown_kind_is_refused(tmp_path):
     """Matplotlib's own words, in one line."""
     pytest.importorskip("matplotlib")
     assert "docx" in refusal("liveness", "vgg11", "--plot", str(tmp_path / "figure.docx"), *DB)
+
+
+def test_plot_that_cannot_be_written_is_a_failure(tmp_path):
+    """A folder that is not there is said in one line, and is no wrong usage."""
+    pytest.importorskip("matplotlib")
+    target = str(tmp_path / "no" / "figure.png")
+    line = refusal("liveness", "vgg11", "--plot", target, *DB, status=1)
+    assert line == f"Error: cannot draw {target}: No such file or directory\n"
 
 
 def test_list_loads_no_graph_or_plotting_library():
