@@ -55,16 +55,25 @@ LISTED = (
 def list_(pattern: str | None, url: str, form: str) -> None:
     """List the stored profiles, or those whose model matches.
 
+    Their configurations are shown if some profiles of one name differ in nothing else.
+
     \b
     Example:
       query-profiles list 'resnet*' --format csv
     """
     from fnmatch import fnmatchcase
 
+    from queries.names import telling_configs
+
     with opened(url) as store:
         totals = store.totals()
-    found = [t for t in totals if pattern is None or fnmatchcase(t.model, pattern)]
-    write_table(table_of(found, LISTED), form)
+        found = [t for t in totals if pattern is None or fnmatchcase(t.model, pattern)]
+        configs = telling_configs(store, found)
+    table = table_of(found, LISTED)
+    if configs:
+        rows = [[*row, configs[t.profile_id]] for row, t in zip(table.rows, found, strict=True)]
+        table = Table((*LISTED, "config"), rows)
+    write_table(table, form)
 
 
 @cli.command()

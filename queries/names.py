@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +10,10 @@ from queries.errors import ProfileNameError
 from store.records import ProfileInfo
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from store import Store
+    from store.records import Totals
 
 # what tells two profiles of one model apart, the first ones also by qualifiers after "@"
 _QUALIFIERS = ("batch_size", "dtype", "mode", "target", "zoo")
@@ -49,15 +53,48 @@ def find_profile(store: Store, name: str) -> int:
     newest = {tuple(row[1:]): row for row in fitting}  # the last one stored
     if len(newest) == 1:
         return int(next(iter(newest.values()))[0])
-    candidates = [
-        f"{row[0]} = {model}@b{row[1]},{','.join(map(str, row[2:5]))}"
-        for row in (newest or {tuple(row[1:]): row for row in rows}).values()
-    ]
+    candidates = list((newest or {tuple(row[1:]): row for row in rows}).values())
+    names = _long_names(model, candidates)
     more = "; ..." if len(candidates) > _LISTED else ""
-    listed = "; ".join(candidates[:_LISTED]) + more
+    listed = "; ".join(_described(candidates, names)[:_LISTED]) + more
     if not newest:
         raise ProfileNameError(f"no profile {name!r}; of {model} there are: {listed}")
-    raise ProfileNameError(f"{name!r} is ambiguous, use an id or a longer name: {listed}")
+    way_out = "an id or a longer name" if len(set(names)) > 1 else "an id"
+    raise ProfileNameError(f"{name!r} is ambiguous, use {way_out}: {listed}")
+
+
+def _long_names(model: str, rows: list[tuple[Any, ...]]) -> list[str]:
+    """Return the longest name of each profile; a zoo is part of it where there are several."""
+    last = 6 if len({row[5] for row in rows}) > 1 else 5
+    return [f"{model}@b{row[1]},{','.join(map(str, row[2:last]))}" for row in rows]
+
+
+def _described(rows: list[tuple[Any, ...]], names: list[str]) -> list[str]:
+    """Return id and name of each profile, and what tells it from others of the same name."""
+    described = []
+    for row, name in zip(rows, names, strict=True):
+        same = [other for other, its in zip(rows, names, strict=True) if its == name]
+        told = [
+            f"{column} {row[i]}"
+            for i, column in enumerate(_OTHERS, start=1 + len(_QUALIFIERS))
+            if len({other[i] for other in same}) > 1
+        ]
+        described.append(f"{row[0]} = {name}" + (f" ({', '.join(told)})" if told else ""))
+    return described
+
+
+def telling_configs(store: Store, profiles: Iterable[Totals]) -> dict[int, str]:
+    """Return the configuration of each profile as JSON if names alone do not tell them apart.
+
+    Without two profiles of one name that differ by it, nothing is returned.
+    """
+    sql = "SELECT profile_id, config FROM profiles p JOIN models m ON m.model_id = p.model_id"
+    configs: dict[int, str] = dict(store.query(sql)[1])
+    of_name: defaultdict[tuple[Any, ...], set[str]] = defaultdict(set)
+    for one in profiles:
+        name = (one.model, *(getattr(one, qualifier) for qualifier in _QUALIFIERS))
+        of_name[name].add(configs[one.profile_id])
+    return configs if any(len(told) > 1 for told in of_name.values()) else {}
 
 
 def _profiles(store: Store, model: str, columns: tuple[str, ...]) -> list[tuple[Any, ...]]:

@@ -54,7 +54,7 @@ def write_profile(connection: Connection, profile: Profile, *, replace: bool) ->
         if not replace:
             raise ProfileExists(
                 f"{profile.info.zoo}/{profile.info.model} is stored with these settings "
-                f"as profile {stored}; replace it with replace=True, or give this one another name="
+                f"as profile {stored}; store it with replace=True, or profile it with another name="
             )
         delete_profile(connection, stored)
     try:

@@ -280,6 +280,40 @@ def test_model_is_found_by_its_very_name(in_process, tmp_path):
         assert {row["name"]: row["value"] for row in rows}["model"] == name
 
 
+@pytest.fixture
+def nets(tmp_path):
+    """Store profiles of two models, one in two depths, and return their database."""
+    with open_store(f"sqlite:///{tmp_path}/nets.db", create=True) as store:
+        for depth in (2, 3):
+            store.write(Hand(model="net").profile(config=f'{{"kwargs": {{"depth": {depth}}}}}'))
+        store.write(Hand(model="other").profile(config='{"args": [1]}'))
+    return ("--db", str(tmp_path / "nets.db"))
+
+
+def test_profiles_of_one_name_are_told_apart_by_what_differs(nets):
+    """Only an id tells them apart, so only that is asked for, and each has its configuration."""
+    line = refusal("show", "net", *nets)
+    assert "use an id: " in line
+    for number, depth in ((1, 2), (2, 3)):
+        assert (
+            f'{number} = net@b4,float32,train,cuda (config {{"kwargs": {{"depth": {depth}}}}})'
+            in (line)
+        )
+    assert "longer name" in refusal("show", "resnet18", *DB)
+
+
+def test_list_shows_configurations_where_names_are_equal(in_process, nets):
+    """They stand there if some profiles differ in nothing else, and only then."""
+
+    def rows(*arguments):
+        return json.loads(in_process("list", *arguments, "--format", "json"))
+
+    configs = ['{"kwargs": {"depth": 2}}', '{"kwargs": {"depth": 3}}', '{"args": [1]}']
+    assert [row["config"] for row in rows(*nets)] == configs
+    assert "config" not in rows("other", *nets)[0]
+    assert "config" not in rows(*DB)[0]
+
+
 @pytest.mark.parametrize("form", ["table", "csv", "json", "md"])
 def test_output_without_a_place_is_one_line(form):
     """A full disk and a closed output are said in one line, without a traceback."""
