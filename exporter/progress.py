@@ -76,8 +76,8 @@ class RunProgress:
 
 
 def job_name(job: Job) -> str:
-    """Return a job's name for people: the model and its batch size, if one is asked."""
-    if job.settings.own and job.settings.own.own_batch:
+    """Return a job's name for people: the model and its batch size, if its inputs have one."""
+    if job.settings.own and not job.settings.own.tells_batch():
         return job.model
     return f"{job.model} (batch {job.settings.batch_size})"
 

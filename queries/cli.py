@@ -31,6 +31,12 @@ Examples:
   query-profiles totals vit_b_16@b4 --by module --depth 2 --format csv
 """,
 )
+@click.version_option(
+    package_name="export-profiles",
+    prog_name="query-profiles",
+    message="%(prog)s %(version)s",
+    help="Show the version and exit.",
+)
 def cli() -> None:
     """Ask questions about stored profiles; nothing is ever changed.
 
@@ -48,7 +54,7 @@ LISTED = (
 )  # fmt: skip
 
 
-@cli.command("list")
+@cli.command("list", short_help="List the stored profiles.")
 @click.argument("pattern", metavar="[GLOB]", required=False)
 @database_option
 @format_option
@@ -76,7 +82,7 @@ def list_(pattern: str | None, url: str, form: str) -> None:
     write_table(table, form)
 
 
-@cli.command()
+@cli.command(short_help="Show all that is known of one profile.")
 @click.argument("profile")
 @database_option
 @format_option
@@ -94,7 +100,7 @@ def show(profile: str, url: str, form: str) -> None:
     write_table(Table(("name", "value"), list(values.items())), form)
 
 
-@cli.command("critical-path")
+@cli.command("critical-path", short_help="Show the chain that no parallelism shortens.")
 @click.argument("profile")
 @click.option(
     "--weight",
@@ -161,7 +167,7 @@ def critical_path(
     write_table(cut(path_rows(graph, path, everything=everything), top), form)
 
 
-@cli.command()
+@cli.command(short_help="Show the memory of a step, and what fills its peak.")
 @click.argument("profile")
 @click.option(
     "--by",
@@ -200,7 +206,7 @@ def liveness(profile: str, by: str, plot: str | None, top: int | None, url: str,
     write_table(cut(liveness_rows(result, by), top), form)
 
 
-@cli.command()
+@cli.command(short_help="Show sums by module, by operator or by phase.")
 @click.argument("profile")
 @click.option(
     "--by",
@@ -239,7 +245,7 @@ def totals(profile: str, by: str, depth: int | None, top: int | None, url: str, 
     write_table(cut(table_of(rows, columns), top), form)
 
 
-@cli.command()
+@cli.command(short_help="Show two profiles side by side, call by call.")
 @click.argument("a")
 @click.argument("b")
 @click.option("--changed", is_flag=True, help="Only calls that differ.")
@@ -266,7 +272,7 @@ def compare(a: str, b: str, changed: bool, url: str, form: str) -> None:
     write_table(table_of(shown, field_names(ComparedCall), summary), form)
 
 
-@cli.command()
+@cli.command(short_help="Show whether a step fits into devices.")
 @click.argument("profile")
 @click.option(
     "--device", "devices", metavar="NAME", multiple=True, help="Repeatable.  [default: all]"
@@ -305,7 +311,7 @@ def fits(
     write_table(table_of(results, ["device", "is_fitting", *columns[1:]]), form)
 
 
-@cli.command()
+@cli.command(short_help="Answer one SELECT.")
 @click.argument("query", required=False)
 @database_option
 @format_option
@@ -322,7 +328,7 @@ def sql(query: str | None, url: str, form: str) -> None:
     write_table(Table(columns, rows), form)
 
 
-@cli.command()
+@cli.command(short_help="Write one profile as a page to look at.")
 @click.argument("profile")
 @click.option(
     "-o", "--output", metavar="FILE", type=click.Path(dir_okay=False), required=True,
@@ -349,7 +355,7 @@ def report(profile: str, output: str, device: str, url: str) -> None:
     click.echo(f"{output}: {len(page) / 2**20:.1f} MiB", err=True)
 
 
-@cli.command()
+@cli.command(short_help="Write one profile for another program.")
 @click.argument("profile")
 @click.option("--to", "name", metavar="NAME", required=True, help="One of those listed below.")
 @click.option(

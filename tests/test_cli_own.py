@@ -28,6 +28,12 @@ class FailingZoo(TinyZoo):
         return name if name == "wrong" else super().build(name, settings)
 
 
+class NeedyZoo(TinyZoo):
+    def __init__(self, name, package):
+        self.name, self.package = name, package
+
+
+needy, greedy = NeedyZoo("needy", "not-there"), NeedyZoo("greedy", "not-there-either")
 zoo = FailingZoo()
 """
 
@@ -100,6 +106,15 @@ def test_inputs_of_a_function_decide_the_batch_size(tmp_path) -> None:
     assert rows(path, "batch_size, fwd_macs, dtype, zoo") == [(6, 6 * 8 * 2, "float32", "user")]
 
 
+def test_model_without_inputs_is_shown_without_a_batch_size(tmp_path) -> None:
+    """Nobody asked for one, and nothing that it is given has one."""
+    path = tmp_path / "profiles.db"
+    done = own(path, "--model", "toy_nets:Net", "--input", "2", "--input", "scale=1")
+    assert done.stderr.startswith("toy_nets:Net  failed")
+    sized = own(path, "--model", "toy_nets:Net", "--input", "float32[3,8]")
+    assert sized.stderr.startswith("toy_nets:Net (batch 3)  ok")
+
+
 def test_failure_stores_nothing_and_names_the_line(tmp_path) -> None:
     """Inputs that do not fit are told with the user's own line, and nothing is stored."""
     path = tmp_path / "profiles.db"
@@ -121,10 +136,13 @@ def install(site: Path, code: str) -> dict[str, str]:
     metadata = site / "tinyzoo-1.2.dist-info"
     metadata.mkdir(parents=True)
     (site / "tinyzoo.py").write_text(code)
-    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: tinyzoo\nVersion: 1.2\n")
+    (metadata / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: tinyzoo\nVersion: 1.2\nProvides-Extra: not-there\n"
+    )
     (metadata / "entry_points.txt").write_text(
         "[export_profiles.zoos]\ntiny = tinyzoo:zoo\nabsent = tinyzoo:absent\n"
-        "number = tinyzoo:version\nother = tinyzoo:zoo\ntorchvision = tinyzoo:zoo\n"
+        "needy = tinyzoo:needy\ngreedy = tinyzoo:greedy\nnumber = tinyzoo:version\n"
+        "other = tinyzoo:zoo\ntorchvision = tinyzoo:zoo\n"
     )
     path = os.pathsep.join(filter(None, [str(site), os.environ.get("PYTHONPATH")]))
     return os.environ | {"PYTHONPATH": path}
@@ -164,6 +182,8 @@ def test_package_brings_a_zoo(plugin, tmp_path) -> None:
         ("number", "tinyzoo:version is no zoo, it lacks name, package, names, build"),
         ("other", "calls itself 'tiny'"),
         ("torchvision", "and tinyzoo; uninstall one of them"),
+        ("needy", "not-there, which is not installed: pip install 'tinyzoo[not-there]'"),
+        ("greedy", "which is not installed: pip install not-there-either"),
     ],
 )
 def test_what_is_no_zoo_is_refused(zoo, says, plugin, tmp_path) -> None:

@@ -9,6 +9,7 @@ import os
 import pty
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,13 @@ def answer(*arguments, quiet=True):
     result = run(*arguments, *DB)
     assert result.returncode == 0, result.stderr
     assert not (quiet and result.stderr)
+    return result.stdout
+
+
+def answer_without_database(*arguments):
+    """Return what the command says of itself."""
+    result = run(*arguments)
+    assert (result.returncode, result.stderr) == (0, "")
     return result.stdout
 
 
@@ -508,6 +516,21 @@ def test_list_loads_no_graph_or_plotting_library():
         [sys.executable, "-c", code], check=False, capture_output=True, text=True, cwd=ROOT
     )
     assert (result.returncode, result.stderr) == (0, "")
+
+
+def test_version_is_that_of_the_package():
+    """The command's version is the package's, as ``export-profiles --version`` shows it."""
+    shown = answer_without_database("--version")
+    assert shown == f"query-profiles {version('export-profiles')}\n"
+
+
+def test_list_of_commands_is_not_cut_off():
+    """Each command has a whole sentence in the help, even where lines are 80 characters long."""
+    lines = answer_without_database("--help").splitlines()
+    start = lines.index("Commands:") + 1
+    shown = dict(line.split(maxsplit=1) for line in lines[start : start + len(cli.commands)])
+    assert set(shown) == set(cli.commands)
+    assert all(text.endswith(".") and "..." not in text for text in shown.values())
 
 
 def test_every_command_has_help_with_an_example():

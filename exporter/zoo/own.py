@@ -91,6 +91,13 @@ class OwnModel:
         tensors = (one.value for one in self.parsed_inputs() if isinstance(one.value, TensorInput))
         return any(one.dtype in _LIMITS and one.low == one.high for one in tensors)
 
+    def tells_batch(self) -> bool:
+        """Return whether the inputs are known to have a batch size before they are made."""
+        if self.inputs_from:
+            return not self.own_batch
+        values = (one.value for one in self.parsed_inputs())
+        return any(isinstance(value, TensorInput) and value.sizes for value in values)
+
     def parsed_inputs(self) -> list[Input]:
         """Return the inputs that are written out.
 

@@ -53,14 +53,24 @@ def load_zoo(name: str) -> Zoo:
         raise ZooError(
             f"zoo {name!r} is offered by {' and '.join(packages)}; uninstall one of them"
         )
-    zoo = _checked(name, *offers.values())
+    (entry,) = offers.values()
+    zoo = _checked(name, entry)
     try:
         version(zoo.package)
     except (ImportError, ValueError):  # PackageNotFoundError; no name at all
         raise UnknownZooError(
-            f"zoo {name!r} needs the package {zoo.package}, which is not installed"
+            f"zoo {name!r} needs the package {zoo.package}, which is not installed: "
+            f"pip install {_requirement(zoo.package, entry)}"
         ) from None
     return zoo
+
+
+def _requirement(package: str, entry: EntryPoint) -> str:
+    """Return what to install for a zoo: the extra of who offers it, if there is one."""
+    offered_by = entry.dist
+    if offered_by and package in (offered_by.metadata.get_all("Provides-Extra") or ()):
+        return f"'{offered_by.name}[{package}]'"
+    return package
 
 
 def _checked(name: str, entry: EntryPoint) -> Zoo:

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 # More values than these are not remembered, see ``exporter.remember``.
 _MOST_VALUES = 1 << 23
 
+_BY_POSITION = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
 
 class UserZoo:
     """Models of the user's own, each named ``package.module:factory``."""
@@ -187,6 +189,10 @@ def _misfit(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str
         signature.bind(*args, **kwargs)
     except TypeError as error:
         parameters = signature.parameters.values()
+        by_position = [one for one in parameters if one.kind in _BY_POSITION]
+        takes_more = any(one.kind is one.VAR_POSITIONAL for one in parameters)
+        if len(args) > len(by_position) and not takes_more:
+            return f"is given too many positional arguments: {len(args)}"
         if not any(one.kind is one.VAR_KEYWORD for one in parameters):
             for name in kwargs:
                 if name not in signature.parameters:
@@ -194,13 +200,16 @@ def _misfit(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str
                     return f"has no {name!r}" + (f", did you mean {near[0]}?" if near else "")
         wanted = [
             repr(one.name)
-            for one in list(parameters)[len(args) :]
-            if one.default is one.empty
-            and one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)
-            and one.name not in kwargs
+            for one in (*by_position[len(args) :], *_named_only(signature))
+            if one.default is one.empty and one.name not in kwargs
         ]
-        return f"wants {', '.join(wanted)}" if wanted else str(error)
+        return f"wants {', '.join(wanted)}" if wanted else f"cannot be called so: {error}"
     return ""
+
+
+def _named_only(signature: inspect.Signature) -> list[inspect.Parameter]:
+    """Return the parameters that are given by name or not at all."""
+    return [one for one in signature.parameters.values() if one.kind is one.KEYWORD_ONLY]
 
 
 def _signature(function: Any) -> str:
@@ -303,9 +312,11 @@ def _check_fit(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) 
     place = ""
     if code is not None and not is_installed(code.co_filename):
         place = f" ({shown_path(code.co_filename)}:{code.co_firstlineno})"
+    named = [one.name for one in _named_only(inspect.signature(model.forward))]
+    name = next((f"{one}=" for one in named if one not in kwargs), "")
     raise BuildError(
         f"forward {misfit}; its inputs are {_signature(model.forward)}, give each with --input, "
-        f"such as --input 'float32[batch,3,224,224]', or all with --inputs{place}"
+        f"such as --input '{name}float32[batch,3,224,224]', or all with --inputs{place}"
     )
 
 

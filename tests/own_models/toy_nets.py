@@ -24,6 +24,13 @@ class Net(nn.Module):
         return out if scale is None else out * scale
 
 
+class NamedOnly(Net):
+    """The same layer, whose inputs are given by name."""
+
+    def forward(self, *, x, scale=None):
+        return super().forward(x, scale)
+
+
 class Tokens(nn.Module):
     """Looks at the values of its mask, as language models do."""
 
