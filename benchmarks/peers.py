@@ -74,9 +74,7 @@ def _make_fx(built: Built) -> object:
 
 
 def _fvcore(built: Built) -> object:
-    from fvcore.nn import (  # type: ignore[import-untyped]  # noqa: PLC0415 - need not be there
-        FlopCountAnalysis,
-    )
+    from fvcore.nn import FlopCountAnalysis  # noqa: PLC0415 - need not be there
 
     analysis = FlopCountAnalysis(built.model, built.args).unsupported_ops_warnings(enabled=False)
     return analysis.uncalled_modules_warnings(enabled=False).total()

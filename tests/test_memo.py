@@ -88,3 +88,25 @@ def test_an_operand_given_twice_is_read_once() -> None:
         if "mul" in op.operator
     ]
     assert read == [40, 40, 80, 80, 40]
+
+
+class _Discarding(torch.nn.Module):
+    """Decides by a differentiable result, which is then dropped."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        assert x.exp().sigmoid().shape == x.shape
+        return x * 2
+
+
+def test_a_result_that_is_dropped_dies_the_first_time_and_the_next() -> None:
+    """Autograd saves what ``exp`` and ``sigmoid`` return: they go with their branch, 80 bytes."""
+    x = torch.ones(10, requires_grad=True)
+    for _ in range(3):
+        profile = profile_model(_Discarding(), (x,), backward=False)
+        died = [s.death_op_id for s in profile.storages if s.birth_op_id in (0, 2)]
+        assert [op.operator for op in profile.ops][:4] == [
+            "aten.exp.default", "aten.detach.default", "aten.sigmoid.default",
+            "aten.detach.default",
+        ]  # fmt: skip
+        assert died == [3, 3]
+        assert profile.totals.kept_bytes == 40

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
+import torch
+from torch import nn
 from zoo_profiles import MODELS, check_profile, profile_of
 
+from exporter import profile_model
 from exporter.settings import Settings
 from store import open_store
 
@@ -61,3 +64,25 @@ def test_profile_of_forward_only_ends_with_forward() -> None:
     profile = profile_of("resnet18", Settings(backward=False, mode="eval", batch_size=1))
     check_profile(profile)
     assert set(profile.ops.column("phase")) == {"forward"}
+
+
+@pytest.mark.parametrize("target", ["cuda", "cpu", "meta"])
+@pytest.mark.parametrize(
+    "options", [{}, {"bidirectional": True}, {"proj_size": 4}, {"dropout": 0.5}]
+)
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
+def test_recurrent_layers_satisfy_invariants(
+    kind: type[nn.RNNBase], options: dict[str, Any], target: str
+) -> None:
+    """Gradients of weights that lie in one buffer are one storage, which lives to the end."""
+    if "proj_size" in options and kind is not nn.LSTM:
+        pytest.skip("only LSTM has projections")
+    layer = kind(8, 8, 2, **options)
+    profile = profile_model(layer, (torch.ones(5, 3, 8),), target=target)
+    check_profile(profile)
+    if target == "cuda":
+        param_bytes = profile.totals.param_bytes
+        gradients = [s for s in profile.storages if s.storage_class == "gradient"]
+        assert [s.size_bytes for s in gradients if s.death_op_id == profile.totals.op_count] == [
+            param_bytes
+        ]

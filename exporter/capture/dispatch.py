@@ -13,7 +13,16 @@ from torch.nn import Parameter
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from exporter.capture import kernels, values
-from exporter.capture.memo import FRESH, LIST, NOTHING, SAME, SINGLE, VIEW
+from exporter.capture.memo import (
+    DETACHED,
+    FRESH,
+    LIST,
+    NOTHING,
+    SAME,
+    SHARED,
+    SINGLE,
+    VIEW,
+)
 from exporter.capture.opinfo import INFOS as _INFOS
 from exporter.capture.opinfo import op_info
 from exporter.capture.state import Known, Life, Recording
@@ -215,6 +224,8 @@ class OpMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 )
             elif code == SAME:
                 results.append(tensors[operand])
+            elif code == DETACHED:
+                results.append(tensors[operand].detach())
             else:
                 results.append(constant)
         self.record(entry, op_id, knowns, uses, results)
@@ -266,16 +277,18 @@ class OpMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         tensors = recording.tensors
         role = recording.role
         index = 0
-        for code, spec, operand, _ in entry.outputs:
+        for code, spec, operand, nbytes in entry.outputs:
             if spec is not None:  # it has an identity of its own
                 result = results[index]
                 tensor_id = len(tensors)
                 if code == FRESH:
-                    storage = recording.new_storage(spec.span_bytes, "", spec.host, op_id, node_id)
+                    size = spec.span_bytes if nbytes is None else nbytes
+                    storage = recording.new_storage(size, "", spec.host, op_id, node_id)
                     result.untyped_storage()._ep = Life(storage)
                     storage.first = known = Known(tensor_id, spec, storage, node_id)
                 else:
-                    storage = knowns[operand].storage
+                    known = results[operand]._ep if code == SHARED else knowns[operand]
+                    storage = known.storage
                     known = Known(tensor_id, spec, storage, node_id)
                     storage.add(known)
                 result._ep = known

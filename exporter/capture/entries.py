@@ -9,10 +9,12 @@ import torch
 from exporter.capture.arguments import arguments_text
 from exporter.capture.memo import (
     CONSTANT,
+    DETACHED,
     FRESH,
     LIST,
     NOTHING,
     SAME,
+    SHARED,
     SINGLE,
     TUPLE,
     VIEW,
@@ -20,6 +22,7 @@ from exporter.capture.memo import (
     Template,
 )
 from exporter.formulas.registry import cost
+from exporter.targets.held import held_bytes
 
 if TYPE_CHECKING:
     from exporter.capture.dispatch import Signature
@@ -60,13 +63,13 @@ def flatten_result(result: Any) -> tuple[list[Any], int]:
 
 
 def classify(
-    recording: Recording, signature: Signature, flat: list[Any]
+    recording: Recording, func: Any, signature: Signature, flat: list[Any]
 ) -> tuple[tuple[Template, ...], bool]:
     """Return where each output lives, by the storages that are really there."""
     homes = {id(known.storage): i for i, known in reversed(list(enumerate(signature.knowns)))}
     objects = {id(tensor): i for i, tensor in reversed(list(enumerate(signature.tensors)))}
     outputs: list[Template] = []
-    fresh: set[int] = set()
+    fresh: dict[int, int] = {}  # storages of outputs, and which output was the first there
     replayable = True
     for output in flat:
         if not isinstance(output, Tensor):
@@ -81,18 +84,20 @@ def classify(
         life = getattr(untyped, "_ep", None)
         home = None if life is None else homes.get(id(life.storage))
         if home is not None:
-            outputs.append((VIEW, spec, home, None))
+            code = DETACHED if func is torch.ops.aten.detach.default else VIEW
+            outputs.append((code, spec, home, None))
             # A view in another type (real parts of complex numbers) is no as_strided().
             replayable = replayable and output.dtype == signature.tensors[home].dtype
             continue
-        outputs.append((FRESH, spec, -1, None))
-        replayable = (
-            replayable
-            and untyped._cdata not in fresh
-            and not spec.host
-            and untyped.nbytes() == spec.span_bytes
-        )
-        fresh.add(untyped._cdata)
+        first = fresh.get(untyped._cdata)
+        if first is not None:
+            outputs.append((SHARED, spec, first, None))
+            replayable = False
+            continue
+        size = untyped.nbytes()
+        fresh[untyped._cdata] = len(outputs)
+        outputs.append((FRESH, spec, -1, None if size == spec.span_bytes else size))
+        replayable = replayable and not spec.host and size == spec.span_bytes
     return tuple(outputs), replayable
 
 
@@ -123,14 +128,20 @@ def make_entry(
         else (operands[operand].tensor if code == SAME else constant)
         for code, spec, operand, constant in outputs
     ]
+    if not recording.target_is_meta and len(outputs) == 1 and outputs[0][0] == FRESH:
+        held = held_bytes(func, seen_args, seen[0])
+        if held is not None:
+            outputs = ((FRESH, outputs[0][1], -1, held),)
     counted = cost(func, seen_args, seen_kwargs, tuple(seen))
-    moves = not all(code == VIEW for code, *_ in outputs) if outputs else True
+    moves = not all(code in (VIEW, DETACHED) for code, *_ in outputs) if outputs else True
     read = written = 0
     if moves:
         distinct = {known.tensor_id: known.spec.size_bytes for known in signature.knowns}
         read = sum(distinct.values())
         written = sum(
-            spec.size_bytes for code, spec, *_ in outputs if code == FRESH and spec is not None
+            spec.size_bytes
+            for code, spec, *_ in outputs
+            if code in (FRESH, SHARED) and spec is not None
         ) + sum(operands[i].size_bytes for i, use in enumerate(signature.uses) if use[3])
     is_view = bool(outputs) and not moves
     single = (

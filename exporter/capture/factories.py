@@ -54,6 +54,17 @@ def _from_data(
     return torch.Tensor.to, (host, recording.device), {}
 
 
+def _new_from_data(
+    recording: Recording, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> _Call:
+    """Make the tensor as ``torch.tensor`` does, of the type and on the device of another."""
+    like, *data = args
+    if not like.is_meta or "device" in kwargs:
+        return func, args, kwargs
+    named = {"dtype": like.dtype, "device": recording.device, **kwargs}
+    return _from_data(recording, torch.tensor, tuple(data), named)
+
+
 def _in_place_of(recording: Recording, host: torch.Tensor) -> torch.Tensor:
     """Return a meta tensor that stands for a host tensor where the host is the target."""
     with _disable_current_modes():
@@ -179,6 +190,7 @@ def _lifted(recording: Recording, table: Any) -> torch.Tensor:
 SPECIAL: dict[Any, Callable[[Recording, Any, tuple[Any, ...], dict[str, Any]], _Call]] = {
     **dict.fromkeys(_device_constructors(), _place),
     **dict.fromkeys(_FROM_DATA, _from_data),
+    torch.Tensor.new_tensor: _new_from_data,
     torch.Tensor.__getitem__: _get_item,
     torch.Tensor.__setitem__: _set_item,
     torch.Tensor.tolist: _read,

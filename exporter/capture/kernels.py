@@ -107,7 +107,7 @@ def plain_run(
         error.operator = info.name  # type: ignore[attr-defined]  # for the message that names it
         raise
     flat, container = flatten_result(result)
-    outputs, replayable = classify(recording, signature, flat)
+    outputs, replayable = classify(recording, func, signature, flat)
     key = signature.key
     replayable = replayable and args is given
     entry = mode.memo.entries.get(key) if info.memo else None

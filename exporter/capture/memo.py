@@ -12,10 +12,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from exporter.capture.specs import Spec
 
-FRESH, VIEW, SAME, CONSTANT = range(4)
+# Detaching is a view that is made above autograd, too: there, ``as_strided`` would be recorded.
+# Shared are outputs on the storage of an earlier one, such as the gradients of a layer's weights.
+FRESH, VIEW, SAME, CONSTANT, DETACHED, SHARED = range(6)
 NOTHING, SINGLE, TUPLE, LIST = range(4)
 
-# (code, geometry, position of the aliased operand, constant)
+# (code, geometry, position of the aliased operand or output, constant); the constant of a fresh
+# output is the size of its storage, where that is not what its geometry spans
 Template = tuple[int, "Spec | None", int, Any]
 
 

@@ -148,6 +148,7 @@ class Recording:
         self.concrete = device.type == "cpu"
         self.has_hosts = False  # a host tensor has been an operand beside the device's
         self.target_is_host = target == "cpu"  # host memory is the target's memory
+        self.target_is_meta = target == "meta"  # what runs are meta kernels and no device's
         self.open = True
         self.phase = "forward"
         self.role = "activation"

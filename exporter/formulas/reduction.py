@@ -71,13 +71,13 @@ def loss_flops(args: Args, _kwargs: Kwargs, _outputs: Outputs) -> int:
 )
 def multilabel_margin_flops(args: Args, _kwargs: Kwargs, _outputs: Outputs) -> int:
     """Elements of the prediction x classes: each label meets each class."""
-    return int(args[0].numel * args[0].shape[-1])
+    return int(args[0].numel * (args[0].shape or (1,))[-1])
 
 
 @register(aten.multilabel_margin_loss_backward, counts="pointwise_flops")
 def multilabel_margin_backward_flops(args: Args, _kwargs: Kwargs, _outputs: Outputs) -> int:
     """Elements of the prediction x classes: each label meets each class."""
-    return int(args[1].numel * args[1].shape[-1])
+    return int(args[1].numel * (args[1].shape or (1,))[-1])
 
 
 @register(aten.nll_loss_forward, aten.nll_loss2d_forward, aten.nll_loss, aten.nll_loss2d,
