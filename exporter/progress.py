@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from exporter.pipeline import Report
     from store.records import Totals
 
-MIB = 1 << 20
+_FLOPS = ("FLOP", "kFLOP", "MFLOP", "GFLOP", "TFLOP", "PFLOP")
+_BYTES = ("B", "KiB", "MiB", "GiB", "TiB")
 _LEAST_SECONDS = 1.0  # that an estimate is made from: several workers finish at the same time
 
 
@@ -65,7 +66,9 @@ class RunProgress:
                 each = elapsed / (self._done - 1)
                 left_text = f"about {_duration(each * (self._total - self._done))} left"
         status = "ok" if outcome.profile else "failed"
-        line = f"{job_name(outcome.job)}  {status}  {outcome.seconds:.1f} s"
+        # as in the table; the outcome's own time begins only when this process takes notice
+        seconds = outcome.profile.totals.seconds if outcome.profile else outcome.seconds
+        line = f"{job_name(outcome.job)}  {status}  {seconds:.2f} s"
         if self._console.is_terminal:
             self._live.update(self._task, advance=1, left=left_text)
             color = "green" if outcome.profile else "red"
@@ -90,6 +93,24 @@ def _duration(seconds: float) -> str:
     return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
 
 
+def figure(value: int, units: Sequence[str], step: int) -> str:
+    """Return a figure with three significant digits, in the unit that fits its size.
+
+    Args:
+        value: in the first of the units, in which it is shown whole.
+        units: from small to large.
+        step: how many of a unit make one of the next.
+    """
+    if value < step:
+        return f"{value} {units[0]}"
+    scaled, chosen = float(value), 0
+    while scaled >= step - 0.5 and chosen < len(units) - 1:  # a half below would round to the step
+        scaled /= step
+        chosen += 1
+    digits = 2 if scaled < 9.995 else 1 if scaled < 99.95 else 0
+    return f"{scaled:.{digits}f} {units[chosen]}"
+
+
 def totals_table(rows: Sequence[Totals]) -> Table:
     """Return the table of what was stored, in alphabetical order."""
     table = Table(box=None, pad_edge=False, header_style="bold")
@@ -98,11 +119,11 @@ def totals_table(rows: Sequence[Totals]) -> Table:
         "batch",
         "nodes",
         "ops",
-        "fwd GFLOP",
-        "bwd GFLOP",
-        "param MiB",
-        "kept MiB",
-        "s",
+        "forward",
+        "backward",
+        "parameters",
+        "kept",
+        "time",
     ):
         table.add_column(heading, justify="right", no_wrap=True)
     for row in sorted(rows, key=lambda row: (row.model, row.batch_size)):
@@ -111,11 +132,11 @@ def totals_table(rows: Sequence[Totals]) -> Table:
             f"{row.batch_size}",
             f"{row.node_count}",
             f"{row.op_count}",
-            f"{row.fwd_flops / 1e9:.3f}",
-            f"{row.bwd_flops / 1e9:.3f}",
-            f"{row.param_bytes / MIB:.1f}",
-            f"{row.kept_bytes / MIB:.1f}",
-            f"{row.seconds:.2f}",
+            figure(row.fwd_flops, _FLOPS, 1000),
+            figure(row.bwd_flops, _FLOPS, 1000),
+            figure(row.param_bytes, _BYTES, 1024),
+            figure(row.kept_bytes, _BYTES, 1024),
+            f"{row.seconds:.2f} s",
         )
     return table
 

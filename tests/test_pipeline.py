@@ -8,11 +8,12 @@ from importlib.metadata import version
 
 import pytest
 from handmade_profiles import linear_step
+from make_fixtures import small_profile
 from rich.console import Console
 
 from exporter.jobs import Job, Outcome
 from exporter.pipeline import Interruption, split_stored
-from exporter.progress import RunProgress, failure_lines
+from exporter.progress import RunProgress, failure_lines, figure, totals_table
 from exporter.settings import Settings
 from exporter.worker import Worker
 from exporter.zoo.own import OwnModel
@@ -226,13 +227,45 @@ def test_failures_of_a_sweep_name_the_batch_size() -> None:
 def test_progress_is_one_plain_line_per_model_in_a_pipe() -> None:
     """Without a terminal each model is a line with its place in the run, and no control codes."""
     output = io.StringIO()
+    profile = profile_of(JOB)
+    profile = replace(profile, totals=replace(profile.totals, seconds=0.25))
     with RunProgress(Console(file=output), 2) as progress:
         progress.finished(failure("fcos", "why"))
-        progress.finished(Outcome(JOB, profile_of(JOB), "", 1.25))
+        progress.finished(Outcome(JOB, profile, "", 1.25))
     assert output.getvalue().splitlines() == [
-        "fcos (batch 4)  failed  0.5 s  1/2",
-        "alexnet (batch 2)  ok  1.2 s  2/2",
+        "fcos (batch 4)  failed  0.50 s  1/2",
+        "alexnet (batch 2)  ok  0.25 s  2/2",  # as the profile, and so the table, has it
     ]
+
+
+@pytest.mark.parametrize(
+    ("value", "step", "expected"),
+    [
+        (0, 1000, "0 x"),
+        (999, 1000, "999 x"),
+        (1000, 1000, "1.00 kx"),
+        (3200, 1000, "3.20 kx"),
+        (9_996, 1000, "10.0 kx"),
+        (99_960, 1000, "100 kx"),
+        (999_499, 1000, "999 kx"),
+        (999_500, 1000, "1.00 Mx"),
+        (12_345_678_901, 1000, "12346 Mx"),
+        (1023, 1024, "1023 x"),
+        (1536, 1024, "1.50 kx"),
+        (1024**2 - 1, 1024, "1.00 Mx"),
+    ],
+)
+def test_figures_have_the_unit_of_their_size(value, step, expected) -> None:
+    """Three significant digits, whole in the smallest unit, and never a thousand of a unit."""
+    assert figure(value, ("x", "kx", "Mx"), step) == expected
+
+
+def test_table_shows_small_models() -> None:
+    """The figures of a handful of operations are no zeros."""
+    output = io.StringIO()
+    Console(file=output, width=120).print(totals_table([small_profile().totals]))
+    row = " ".join(output.getvalue().splitlines()[1].split())
+    assert row == "net 2 4 7 56 FLOP 56 FLOP 48 B 32 B 0.25 s"  # worked out at small_profile
 
 
 def test_progress_is_live_on_a_terminal() -> None:
