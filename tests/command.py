@@ -18,6 +18,16 @@ MALFORMED = [
 EXPORT_PROFILES = (sys.executable, "-c", "from exporter.cli import main; main()")
 
 
+def refuse_arguments(usage: str | None) -> None:
+    """End the program if it was given any argument, before it writes a file.
+
+    Args:
+        usage: the docstring of a program that takes none.
+    """
+    if len(sys.argv) > 1:
+        sys.exit(f"{Path(sys.argv[0]).name} takes no arguments.\n\n{usage or ''}".rstrip())
+
+
 def export_profiles(*arguments: object, **options: object) -> subprocess.CompletedProcess:
     """Return how ``export-profiles`` ended, and what it wrote."""
     return subprocess.run(

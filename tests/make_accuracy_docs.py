@@ -6,6 +6,7 @@ import csv
 from pathlib import Path
 
 import torch
+from command import refuse_arguments
 from test_real_cpu import HIGHER_PEAKS, NAMES, NO_COMPARISON
 from zoo_profiles import MODELS, profile_of
 
@@ -108,4 +109,5 @@ def updated(text: str) -> str:
 
 
 if __name__ == "__main__":
+    refuse_arguments(__doc__)
     DOCUMENT.write_text(updated(DOCUMENT.read_text(encoding="utf-8")), encoding="utf-8")

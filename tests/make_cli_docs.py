@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import click
+from command import refuse_arguments
 
 from exporter.cli import cli
 
@@ -40,4 +41,5 @@ def with_help(page: str) -> str:
 
 
 if __name__ == "__main__":
+    refuse_arguments(__doc__)
     PAGE.write_text(with_help(PAGE.read_text("utf-8")), "utf-8")

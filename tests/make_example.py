@@ -10,6 +10,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from command import refuse_arguments
+
 EXAMPLE = Path(__file__).parent.parent / "data" / "example.db"
 RUNS = (
     ["--model", "resnet18", "--batch-size", "4", "--batch-size", "8"],
@@ -31,4 +33,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    refuse_arguments(__doc__)
     main()

@@ -9,6 +9,8 @@ from __future__ import annotations
 import sqlite3
 from pathlib import Path
 
+from command import refuse_arguments
+
 from store import head_revision, open_store
 from store.records import (
     Edge,
@@ -140,4 +142,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    refuse_arguments(__doc__)
     main()

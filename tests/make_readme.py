@@ -12,6 +12,8 @@ import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from command import refuse_arguments
+
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
 CONSOLE = re.compile(r"(<!-- example: \w+ -->\n```console\n\$ )([^\n]*)\n(.*?)(?=```)", re.DOTALL)
@@ -57,4 +59,5 @@ def with_outputs(page: str) -> str:
 
 
 if __name__ == "__main__":
+    refuse_arguments(__doc__)
     README.write_text(with_outputs(README.read_text()))

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -20,6 +24,25 @@ def test_examples_of_the_readme_print_what_they_show() -> None:
     assert len(CONSOLE.findall(page)) >= 4
     assert len(PYTHON.findall(page)) == 1
     assert with_outputs(page) == page
+
+
+@pytest.mark.parametrize("name", [path.name for path in (ROOT / "tests").glob("make_*.py")])
+def test_generators_refuse_arguments(name: str, tmp_path: Path) -> None:
+    """Whoever asks for help gets a text, and no file is written."""
+    copy = tmp_path / "repository"
+    for folder in ("tests", "docs"):
+        shutil.copytree(ROOT / folder, copy / folder)
+    (copy / "data").mkdir()
+    shutil.copy(README, copy)
+    before = {path: path.read_bytes() for path in copy.rglob("*.*") if path.is_file()}
+    done = subprocess.run(
+        [sys.executable, "-B", copy / "tests" / name, "--help"],
+        capture_output=True, text=True, check=False, cwd=copy,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith(f"{name} takes no arguments.\n\n")
+    assert {path: path.read_bytes() for path in copy.rglob("*.*") if path.is_file()} == before
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
