@@ -182,7 +182,7 @@ def _text(value: Any) -> str:
 
 
 def _is_numeric(table: Table, column: int) -> bool:
-    return all(
+    return bool(table.rows) and all(
         row[column] is None
         or (isinstance(row[column], (int, float)) and not isinstance(row[column], bool))
         for row in table.rows

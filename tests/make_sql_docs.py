@@ -11,6 +11,8 @@ import json
 import re
 from pathlib import Path
 
+from command import refuse_arguments
+
 from queries.tables import Table, write_table
 from store import open_store
 from store.models import Base
@@ -30,20 +32,16 @@ def questions(page: str) -> dict[str, str]:
 
 
 def answer(sql: str) -> str:
-    """Return a query's answer as a Markdown table."""
+    """Return a query's answer as a Markdown table, as ``query-profiles sql --format md`` does."""
     with open_store(f"sqlite:///{EXAMPLE}", read_only=True) as store:
         columns, rows = store.query(sql)
-    if not rows:
-        return "No rows.\n"
-    rounded = [[round(v, 3) if isinstance(v, float) else v for v in row] for row in rows]
     out = io.StringIO()
-    write_table(Table(columns, rounded), "md", out)
+    write_table(Table(columns, rows), "md", out)
     return out.getvalue()
 
 
 def with_answers(page: str) -> str:
     """Return the page with the current answer below each query."""
-    page = page.replace("```\n\nNo rows.\n", "```\n")
     return QUESTION.sub(lambda m: f"### {m[1]}\n\n```sql\n{m[2]}```\n\n{answer(m[2])}", page)
 
 
@@ -86,4 +84,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    refuse_arguments(__doc__)
     main()

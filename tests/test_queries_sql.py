@@ -12,6 +12,7 @@ import pytest
 from make_sql_docs import EXAMPLE, METADATA, PAGE, metadata, questions, with_answers
 
 from queries import critical_path, liveness, load_graph, module_totals, operator_totals
+from queries.cli import cli
 from store import open_store
 from store.views import VIEWS
 
@@ -38,6 +39,15 @@ def test_cookbook_answers_are_those_of_the_example():
     assert len(COOKBOOK) >= 15
     page = PAGE.read_text("utf-8")
     assert with_answers(page) == page
+
+
+def test_cookbook_answers_are_what_the_command_prints(capsys):
+    """Whoever types a query of the page sees the very table below it, an empty one too."""
+    page = PAGE.read_text("utf-8")
+    for sql in COOKBOOK.values():
+        arguments = ["sql", sql, "--db", str(EXAMPLE), "--format", "md"]
+        cli.main(arguments, standalone_mode=False)
+        assert f"```sql\n{sql}```\n\n{capsys.readouterr().out}" in page
 
 
 def test_metadata_is_that_of_the_schema():
