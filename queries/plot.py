@@ -23,6 +23,7 @@ COLORS = {
     "gradient": "#009E73",
     "optimizer": "#CC79A7",
 }
+_PATH_COLORS = {True: "#D55E00", False: "#56B4E9"}  # on the critical path, and beside it
 _MIB = 2**20
 
 
@@ -87,6 +88,8 @@ def plot_critical_path(
         OutputError: if the file cannot be written.
     """
     figure, axes = _figure()
+    from matplotlib.patches import Patch  # noqa: PLC0415 - it is there, or that has raised
+
     on_path = set(path.nodes)
     bars = [node for node in graph if graph.nodes[node][path.weight]]
     lanes: list[float] = []  # when each lane is free again: lane 0 is the path's own
@@ -98,12 +101,15 @@ def plot_critical_path(
             lane = next(free, max(len(lanes), 1))
         lanes += [0.0] * (lane + 1 - len(lanes))
         lanes[lane] = start + width
-        color = "#D55E00" if lane == 0 else "#56B4E9"
+        color = _PATH_COLORS[lane == 0]
         axes.barh(lane, width, left=start, height=0.8, color=color, edgecolor="white", lw=0.2)
     axes.invert_yaxis()
     axes.set(xlabel=f"earliest start, in {path.weight}", yticks=[],
              title=f"{title}: critical path {path.length:,.6g} of {path.total:,.6g},"
                    f" parallelism {path.parallelism:.2f}")  # fmt: skip
+    names = {True: "on the critical path", False: "beside it"}
+    marks = [Patch(color=_PATH_COLORS[on], label=name) for on, name in names.items()]
+    figure.legend(handles=marks, loc="outside lower right", ncols=2, frameon=False, fontsize=8)
     _save(figure, title_path)
 
 

@@ -441,6 +441,18 @@ def test_plot_draws_a_file(in_process, tmp_path, command, form):
     assert target.read_bytes().startswith(magic)
 
 
+def test_plot_of_the_critical_path_names_its_colours(in_process, tmp_path):
+    """The figure says what is on the path and what is beside it."""
+    pytest.importorskip("matplotlib")
+    target = tmp_path / "figure.svg"
+    in_process("critical-path", "googlenet", *DB, "--plot", str(target))
+    figure = target.read_text("utf-8").lower()
+    for color, text in (("#d55e00", "on the critical path"), ("#56b4e9", "beside it")):
+        legend = figure[figure.index('id="legend') :]
+        assert f"<!-- {text} -->" in legend  # matplotlib draws letters, and notes the text
+        assert color in legend
+
+
 @pytest.fixture
 def idle(tmp_path):
     """Store a model that does nothing, whose input has 128 bytes, and return its database."""

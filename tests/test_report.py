@@ -159,3 +159,42 @@ def test_measure_changes_the_treemap(opened):
     next(b for b in buttons if b.text == "Parameters").click()
     shown = opened.execute_script("return document.getElementById('modules').data[0].values")
     assert shown == [64, 64, 0]
+
+
+def contrasts(browser):
+    """Return the contrast (WCAG 2) of every label in the treemap with what is behind it."""
+    pairs = browser.execute_script(
+        "return [...document.querySelectorAll('#modules .slice')]"
+        ".map(s => [s.querySelector('text'), s.querySelector('path')].map("
+        "part => part && getComputedStyle(part).fill.match(/\\d+/g).slice(0, 3).map(Number)))"
+    )
+
+    def luminance(color):
+        parts = [c / 255 for c in color]
+        linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
+        return sum(w * c for w, c in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+
+    found = []
+    for text, behind in pairs:
+        if text:
+            low, high = sorted((luminance(text), luminance(behind)))
+            found.append((high + 0.05) / (low + 0.05))
+    return found
+
+
+@pytest.mark.parametrize("is_single", [True, False])
+def test_labels_of_the_treemap_are_readable(browser, tmp_path, is_single):
+    """The contrast is at least 4.5 (WCAG 2, AA) in both themes, be the model one module or many."""
+    hand = linear_step()
+    if is_single:
+        hand.modules = [(0, "", "Linear", -1, True, 1, 0, 0, 16, 64, 0)]
+        hand.nodes = [(*node[:4], min(node[4], 0), *node[5:]) for node in hand.nodes]
+    with open_store(f"sqlite:///{tmp_path}/profiles.db", create=True) as store:
+        text = report_page(store, store.write(hand.profile()))
+    page = tmp_path / "page.html"
+    page.write_text(text, "utf-8")
+    browser.get(page.as_uri())
+    for _ in range(2):
+        assert contrasts(browser)
+        assert min(contrasts(browser)) >= 4.5
+        browser.find_element(By.ID, "theme").click()

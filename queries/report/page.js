@@ -81,6 +81,14 @@ function table(place, columns, rows) {
 const style = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 const CONFIG = { responsive: true, displaylogo: false, modeBarButtonsToRemove: ["select2d", "lasso2d"] };
 
+// black or white, whichever stands out more from a colour (WCAG 2, relative luminance)
+function readable(color) {
+  const [r, g, b] = [1, 3, 5].map((i) => parseInt(color.slice(i, i + 2), 16) / 255)
+    .map((c) => (c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4));
+  const luminance = 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  return (luminance + 0.05) / 0.05 > 1.05 / (luminance + 0.05) ? "#000000" : "#ffffff";
+}
+
 function layout(more) {
   const axis = { gridcolor: style("--line"), zerolinecolor: style("--line"), linecolor: style("--line"), automargin: true };
   const { xaxis, yaxis, ...rest } = more;
@@ -182,13 +190,16 @@ function drawModules() {
     const rank = leaves.indexOf(name);
     return rank < SERIES.length ? SERIES[rank] : REST;
   };
+  const colors = modules.class_name.map((name, i) => color(name, modules.id[i]));
+  const font = { color: colors.map(readable) };
   Plotly.react("modules", [{
     type: "treemap", branchvalues: "total", ids: modules.id, parents: modules.parent,
     labels: modules.label.map(plain), values: modules[field],
     customdata: modules.path.map((path, i) => [plain(path), plain(modules.class_name[i]), show(modules[field][i])]),
     texttemplate: "%{label}<br>%{customdata[2]}",
     hovertemplate: "<b>%{customdata[0]}</b><br>%{customdata[1]}<br>%{customdata[2]} (%{percentRoot} of the model)<extra></extra>",
-    marker: { colors: modules.class_name.map((name, i) => color(name, modules.id[i])), line: { width: 1, color: style("--card") }, pad: { t: 20, l: 3, r: 3, b: 3 } },
+    textfont: font, outsidetextfont: font, // the latter is the root's
+    marker: { colors, line: { width: 1, color: style("--card") }, pad: { t: 20, l: 3, r: 3, b: 3 } },
     pathbar: { visible: true, thickness: 22 }, tiling: { packing: "squarify" }, maxdepth: 9,
   }], layout({ margin: { l: 0, r: 0, t: 26, b: 0 } }), CONFIG);
 }
