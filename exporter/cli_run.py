@@ -35,6 +35,19 @@ def refusal(error: ProfileError | ValueError) -> click.ClickException:
     return Refusal(str(error)) if status == Refusal.exit_code else click.ClickException(str(error))
 
 
+def _lasting(_context: click.Context, _option: click.Parameter, url: str) -> str:
+    """Return the address of a database.
+
+    Raises:
+        click.BadParameter: if it is one in memory, gone when the command ends.
+    """
+    if url in {":memory:", "sqlite://", "sqlite:///", "sqlite:///:memory:"}:
+        raise click.BadParameter(
+            f"{url!r} is gone when the command ends; a file is written sqlite:///profiles.db"
+        )
+    return url
+
+
 def database_option(command: Command) -> Command:
     """Add ``--db`` to a command; it arrives as ``url``."""
     return click.option(
@@ -43,6 +56,7 @@ def database_option(command: Command) -> Command:
         metavar="URL",
         default=DEFAULT_DB,
         show_default=True,
+        callback=_lasting,
         help="Database: a URL, or the path of an SQLite file.",
     )(command)
 

@@ -172,6 +172,15 @@ def test_malformed_address_is_refused_with_the_right_one(url, way_out) -> None:
     assert not (REPOSITORY / "x.db").exists()
 
 
+@pytest.mark.parametrize("url", [":memory:", "sqlite://", "sqlite:///", "sqlite:///:memory:"])
+@pytest.mark.parametrize("command", [["--model", "alexnet"], ["db", "upgrade"], ["db", "current"]])
+def test_database_in_memory_is_refused(url, command) -> None:
+    """What would be gone when the command ends is not filled."""
+    done = export_profiles(*command, "--db", url)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "a file is written sqlite:///profiles.db" in only_line(done.stderr)
+
+
 @pytest.mark.parametrize(("name", "command"), list(commands()))
 def test_help_shows_examples_line_by_line(name, command) -> None:
     """An example stands on a line of its own, and no mark of the help's source is left."""
