@@ -49,6 +49,9 @@ _SELECTING = frozenset(
 # Operators that say nowhere in their tags that the size of their result depends on values.
 _SIZED_BY_VALUES = frozenset({"torchvision::nms", "torchvision::qnms"})
 
+# Views that say of themselves that their values are to be conjugated or negated.
+_LAZY = frozenset({"aten::_conj", "aten::_neg_view"})
+
 # Values that follow from an operand's geometry alone, and guards against values out of range.
 _GEOMETRY_ONLY = frozenset(
     f"aten::{name}"
@@ -128,7 +131,7 @@ class OpInfo:
         self.container = _container_of(schema.returns)
         self.is_copy = qualified == "aten::_to_copy"
         self.memo = (
-            qualified not in _RESHAPING
+            qualified not in _RESHAPING | _LAZY
             and not self.needs_values
             and func.namespace in {"aten", "prims", "torchvision"}
         )

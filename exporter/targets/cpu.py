@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from exporter.targets.attention import CPU_ATTENTION
-from exporter.targets.dispatch import COMMON_KERNELS, Kernel
+from exporter.targets.dispatch import COMMON_KERNELS, Kernel, one_hot
 from exporter.targets.recurrent_cpu import CPU_RECURRENT
 
 
@@ -44,9 +44,20 @@ def embedding_bag(
     return output, offset2bag, bag_size, max_indices
 
 
+def checked_one_hot(self: Tensor, num_classes: int = -1) -> Tensor:
+    """Return the classes; the CPU looks for the lowest and the highest first.
+
+    That it reads both back is left out: nobody may know them.
+    """
+    if self.numel():
+        torch.aminmax(self)
+    return one_hot(self, num_classes)
+
+
 CPU_KERNELS: tuple[Kernel, ...] = (
     *COMMON_KERNELS,
     CPU_ATTENTION,
     *CPU_RECURRENT,
     Kernel("_embedding_bag", "Meta", embedding_bag),
+    Kernel("one_hot", "AutogradMeta", checked_one_hot),
 )

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from exporter.targets.attention import cuda_attention
-from exporter.targets.dispatch import COMMON_KERNELS, Kernel, composite
+from exporter.targets.dispatch import COMMON_KERNELS, Kernel, composite, one_hot
 from exporter.targets.recurrent import CUDA_RECURRENT
 
 aten = torch.ops.aten
@@ -195,6 +195,7 @@ _CUDA_KERNELS = (
     Kernel("_fused_rms_norm", "Meta", fused_rms_norm),
     Kernel("_fused_rms_norm_backward", "Meta", fused_rms_norm_backward),
     Kernel("grid_sampler", "AutogradMeta", grid_sampler),
+    Kernel("one_hot", "AutogradMeta", one_hot),
     Kernel("cudnn_grid_sampler", "Meta", cudnn_grid_sampler),
     Kernel("cudnn_grid_sampler_backward", "Meta", cudnn_grid_sampler_backward),
     *CUDA_RECURRENT,

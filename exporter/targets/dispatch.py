@@ -46,6 +46,20 @@ def gradient_of_input(grad_output: Tensor, self: Tensor, *_: Any, **__: Any) -> 
     return torch.empty_like(self, memory_format=torch.contiguous_format)
 
 
+def one_hot(self: Tensor, num_classes: int = -1) -> Tensor:
+    """Return the classes as devices write them; on meta torch compares, without writing.
+
+    Source: ``ATen/native/Onehot.cpp``.
+    """
+    if self.dtype is not torch.int64 or not self.numel() or num_classes == 0 or num_classes < -1:
+        refused: Tensor = composite(torch.ops.aten.one_hot.default, self, num_classes)
+        return refused
+    if num_classes == -1:
+        num_classes = int(self.max().item()) + 1
+    output = torch.zeros((*self.shape, num_classes), dtype=self.dtype, device=self.device)
+    return output.scatter_(-1, self.unsqueeze(-1), 1)
+
+
 COMMON_KERNELS = (
     Kernel("mish_backward", "Meta", mish_backward),
     Kernel("multi_margin_loss_backward", "Meta", gradient_of_input),
