@@ -84,6 +84,7 @@ def profile_model(
     Raises:
         TraceError: if the model fails, or its sizes depend on values that nobody knows; the text
             names operator and module.
+        TypeError: if the model is no module, or ``args`` a tensor.
         ValueError: if an option has none of its values.
     """
     if target not in TARGETS:
@@ -94,13 +95,17 @@ def profile_model(
         raise ValueError(f"assumption {assume!r} is none of {', '.join(ASSUMPTIONS[1:])}")
     if isinstance(optimizer, str) and optimizer not in OPTIMIZERS:
         raise ValueError(f"optimizer {optimizer!r} is none of {', '.join(OPTIMIZERS[1:])}")
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"{model!r} is no torch.nn.Module; wrap a function in one")
+    if isinstance(args, torch.Tensor):  # type: ignore[unreachable]
+        raise TypeError("args is one tensor; pass the positional inputs as a tuple: (x,)")
     kwargs = dict(kwargs or {})
     args = tuple(args)
     tensors = tensors_in((args, kwargs))
     settings = Settings(
         batch_size=_batch_size(args, tensors),
         mode="train" if model.training else "eval",
-        backward=backward,
+        backward=backward and torch.is_grad_enabled(),
         input_grad=input_grad,
         target=target,
         attention=attention,

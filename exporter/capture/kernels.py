@@ -13,6 +13,7 @@ from torch.utils._pytree import tree_map_only
 from exporter.capture.deferred import resolved
 from exporter.capture.entries import as_specs, classify, flatten_result, make_entry
 from exporter.capture.memo import CONSTANT, FRESH, SAME, SINGLE, Template
+from exporter.capture.refusals import refuse
 from exporter.capture.rules import RULES
 from exporter.capture.values import attach_values, host_kwargs, known_values, set_value
 from exporter.errors import UnknownValueError
@@ -20,6 +21,7 @@ from exporter.errors import UnknownValueError
 if TYPE_CHECKING:
     from exporter.capture.dispatch import OpMode, Signature
     from exporter.capture.opinfo import OpInfo
+    from exporter.capture.state import Recording
 
 Tensor = torch.Tensor
 _MASKS = frozenset({torch.bool, torch.uint8})
@@ -42,6 +44,8 @@ def first_run(
 ) -> Any:
     """Run a signature that the memo does not hold yet, remember it and record it."""
     rule = RULES.get(func)
+    if rule is not None:  # else the kernel is run, and what it takes is looked at there
+        _look_at(mode.recording, info, func, args)
     if (
         info.is_inplace
         and len(signature.tensors) == 1
@@ -101,6 +105,7 @@ def plain_run(
         # A device may mix with host scalars only; a model that mixes more runs as if all its
         # tensors had been moved.
         args, kwargs = tree_map_only(Tensor, _to_meta, (args, kwargs))
+    _look_at(recording, info, func, args)
     try:
         result, values = _execute(mode, func, info, signature, args, kwargs)
     except Exception as error:
@@ -128,6 +133,16 @@ def plain_run(
     if values is not None:
         attach_values(recording, result, values)
     return result
+
+
+def _look_at(recording: Recording, info: OpInfo, func: Any, args: tuple[Any, ...]) -> None:
+    """Refuse operands that the target's kernel refuses; a real run does so itself."""
+    if not recording.concrete:
+        try:
+            refuse(recording, func, args)
+        except RuntimeError as error:
+            error.operator = info.name  # type: ignore[attr-defined]  # for the message that names it
+            raise
 
 
 def _execute(
