@@ -8,10 +8,16 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from make_readme import CONSOLE, PYTHON, README, with_outputs
+
+from exporter.profiling import profile_built
+from exporter.settings import Settings
+from exporter.zoo.registry import load_zoo
+from store import open_store
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), ROOT / "benchmarks/README.md"])
@@ -66,3 +72,31 @@ def test_version_has_a_changelog() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     changelog = (ROOT / "CHANGELOG.md").read_text()
     assert "## Unreleased" in changelog or f"## {project['version']}" in changelog
+
+
+def test_example_database_holds_what_is_traced_today(tmp_path: Path) -> None:
+    """The models of the example, traced again, have the same rows; only times differ."""
+    shutil.copy(ROOT / "data" / "example.db", tmp_path / "example.db")
+    with open_store(f"sqlite:///{tmp_path / 'example.db'}") as store:
+        for totals in store.totals():
+            stored = store.read(totals.profile_id)
+            settings = Settings(
+                batch_size=totals.batch_size, mode=totals.mode, backward=stored.info.backward
+            )
+            fresh = profile_built(load_zoo("torchvision").build(totals.model, settings), settings)
+            assert fresh.info.structural_hash == stored.info.structural_hash
+            for name in ("ops", "tensors", "storages", "nodes", "edges", "mem_stats"):
+                assert getattr(fresh, name) == getattr(stored, name), (totals.model, name)
+            assert (
+                replace(fresh.totals, profile_id=totals.profile_id, seconds=totals.seconds)
+                == totals
+            )
+
+
+def test_sizes_of_data_files_are_as_listed() -> None:
+    """The table of files in ``data`` names each committed file with its size."""
+    table = (ROOT / "data" / "README.md").read_text("utf-8")
+    listed = dict(re.findall(r"^\| `([^`]+)` \| (\d+) \|", table, re.MULTILINE))
+    assert len(listed) == 6
+    for name, size in listed.items():
+        assert (ROOT / "data" / name).stat().st_size == int(size), name
