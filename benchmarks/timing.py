@@ -47,13 +47,14 @@ def _ratio(seconds: Mapping[str, list[float]], name: str, to: str) -> float:
 def take_turns(contenders: Mapping[str, Preparation], rounds: int) -> Times:
     """Return what the contenders took, run one after the other in every round.
 
-    So a machine that slows down slows all of them. Rubbish is collected before each.
+    So a machine that slows down slows all of them. Rubbish is collected before each is made ready:
+    just before the clock starts, it would leave the processor's caches cold, which no use does.
     """
     times = Times({name: [] for name in contenders}, {name: [] for name in contenders})
     for _ in range(rounds):
         for name, prepare in contenders.items():
-            run = prepare()
             gc.collect()
+            run = prepare()
             wall, cpu = time.perf_counter(), time.process_time()
             kept = run()  # what it returns dies after the clock has stopped
             times.cpu_seconds[name].append(time.process_time() - cpu)

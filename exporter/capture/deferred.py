@@ -47,7 +47,7 @@ def resolved(structure: Any) -> Any:
     if isinstance(structure, Deferred):
         return structure.get()
     if isinstance(structure, (list, tuple)):
-        return type(structure)(resolved(member) for member in structure)
+        return type(structure)([resolved(member) for member in structure])
     if isinstance(structure, dict):
         return {name: resolved(member) for name, member in structure.items()}
     return structure

@@ -23,7 +23,7 @@ CPU = torch.device("cpu")
 VALUE_LIMIT = {True: 1 << 20, False: 1 << 23}  # by "is floating point"
 
 
-def carry_values(
+def carry_values(  # noqa: C901  # hot: one function
     recording: Recording,
     func: Any,
     signature: Signature,
@@ -34,23 +34,27 @@ def carry_values(
     """Compute an operator of known values on the host too, so that its results are known."""
     if recording.concrete:
         return
-    outputs = [t for t in flatten_result(result)[0] if isinstance(t, Tensor)]
+    single = isinstance(result, Tensor)
+    outputs = (
+        [result] if single else [t for t in flatten_result(result)[0] if isinstance(t, Tensor)]
+    )
     if len(signature.knowns) == signature.hosts > 0 and not any(t.is_meta for t in outputs):
         return
-    if not outputs or any(_too_large(t) or t.device.type != "meta" for t in outputs):
-        if signature.uses and any(use[3] for use in signature.uses):
+    writes = any([use[3] for use in signature.uses])  # noqa: C419  # a generator is slower
+    if not outputs or any(not t.is_meta or _too_large(t) for t in outputs):
+        if writes:
             forget_values(signature)
         return
-    # A tensor that an operator reshaped in place is to be recognised anew.
-    known = [recording.known(tensor) for tensor in outputs]
-    if all(one.value is not None and one.storage.valued for one in known) and not any(
-        use[3] for use in signature.uses
-    ):
-        return
+    if writes:
+        if recording.deferred:
+            _compute_readers(recording, signature)
+    else:
+        # A tensor that an operator reshaped in place is to be recognised anew.
+        known = [recording.known(tensor) for tensor in outputs]
+        if all(one.value is not None and one.storage.valued for one in known):
+            return
     given = known_values(args), host_kwargs(known_values(kwargs))
-    if any(use[3] for use in signature.uses):
-        _compute_readers(recording, signature)
-    elif isinstance(result, Tensor) and (result.numel() > _EAGER or _has_deferred(signature)):
+    if not writes and single and (result.numel() > _EAGER or _has_deferred(signature)):
         sources = frozenset().union(*map(_sources, signature.knowns))
         deferred = Deferred(func, *given, sources)
         recording.deferred.append(weakref.ref(deferred))
@@ -61,7 +65,10 @@ def carry_values(
     except Exception:  # noqa: BLE001  # without a value the tensor is merely unknown
         forget_values(signature)
         return
-    attach_values(recording, result, values)
+    if single and isinstance(values, Tensor):
+        set_value(recording, result, values)
+    else:
+        attach_values(recording, result, values)
 
 
 def carry_geometry(recording: Recording, func: Any, args: Any, kwargs: Any, result: Any) -> None:
@@ -175,9 +182,9 @@ def _too_large(tensor: Tensor) -> bool:
 def known_values(structure: Any) -> Any:
     """Return the arguments with their values, possibly deferred, in place of meta tensors."""
     if isinstance(structure, Tensor):
-        return structure if structure.device.type == "cpu" else structure._ep.value  # type: ignore[attr-defined]
+        return structure if structure.is_cpu else structure._ep.value  # type: ignore[attr-defined]
     if isinstance(structure, (list, tuple)):
-        return type(structure)(known_values(member) for member in structure)
+        return type(structure)([known_values(member) for member in structure])
     if isinstance(structure, dict):
         return {name: known_values(member) for name, member in structure.items()}
     return structure
@@ -185,4 +192,4 @@ def known_values(structure: Any) -> Any:
 
 def host_kwargs(kwargs: dict[str, Any]) -> dict[str, Any]:
     """Return the named arguments with the host as device."""
-    return {**kwargs, "device": CPU} if kwargs.get("device") is not None else kwargs
+    return {**kwargs, "device": CPU} if kwargs and kwargs.get("device") is not None else kwargs

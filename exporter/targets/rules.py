@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -28,21 +29,31 @@ def _register(library: Any, kernel: Kernel) -> None:
     library.impl(kernel.operator, kernel.key, kernel.function, kernel.with_keyset)
 
 
-def _restore(kernels: tuple[Kernel, ...]) -> None:
+def _restore(target: str, attention: str) -> None:
     """Make torch's own meta kernels in Python the ones that its fake tensors find again.
 
     These look kernels up in a table that keeps the last one registered, gone or not.
     """
     library = torch._C._dispatch_library("IMPL", "aten", "")
-    for kernel in kernels:
+    for kernel in _replaced(target, attention):
+        _register(library, kernel)
+    library.reset()
+
+
+@functools.cache
+def _replaced(target: str, attention: str) -> tuple[Kernel, ...]:
+    """Return torch's own meta kernels in Python that the rules take the place of."""
+    found = []
+    for kernel in _kernels(target, attention):
         packet, _, overload = kernel.operator.partition(".")
         operator = getattr(getattr(torch.ops.aten, packet), overload or "default")
         own = operator.py_kernels.get(torch._C.DispatchKey.Meta)
         if kernel.key == "Meta" and own is not None:
-            _register(library, Kernel(kernel.operator, kernel.key, own))
-    library.reset()
+            found.append(Kernel(kernel.operator, kernel.key, own))
+    return tuple(found)
 
 
+@functools.cache  # some hold on to the kernel that they replace
 def _kernels(target: str, attention: str) -> tuple[Kernel, ...]:
     kernels = common_kernels()
     if target == "cuda":
@@ -99,6 +110,6 @@ def device_rules(
                 yield
         finally:
             library.reset()
-            _restore(kernels)
+            _restore(target, attention)
     finally:
         _active.release()
