@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 import warnings
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -34,6 +35,7 @@ class Peer:
     name: str
     yields: str
     run: Callable[[Built], object]
+    package: str = "torch"
     on_cpu: bool = False  # for want of support for the meta device
 
 
@@ -91,6 +93,7 @@ PEERS = (
         "fvcore, on the CPU",
         "forward multiply-adds per module and operator; no backward, no bytes",
         _fvcore,
+        package="fvcore",
         on_cpu=True,
     ),
     Peer("torch.export", "forward graph of aten operators; no backward", _export),
@@ -112,6 +115,9 @@ def peers(rounds: int) -> Findings:
     """Return what each peer takes against the bare step, over the seven models."""
     table: list[tuple[str, ...]] = [("peer", "yields", "median", "range", "fails on")]
     for peer in PEERS:
+        if find_spec(peer.package) is None:
+            table.append((peer.name, peer.yields, "not installed", "-", "-"))
+            continue
         ratios: list[float] = []
         failures: list[str] = []
         for name in SEVEN:

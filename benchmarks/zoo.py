@@ -140,14 +140,24 @@ def _plain_loop(names: list[str]) -> float:
 
 
 def memory(_rounds: int) -> Findings:
-    """Return the peak memory of a worker over the whole zoo, and over twice as many profiles."""
+    """Return the peak memory of a worker over the whole zoo, and over more profiles of it.
+
+    Twice as many at a smaller batch size tell whether memory grows with their number; a larger
+    batch size tells what the largest model itself needs.
+    """
     torch_bytes, _ = in_process(_torch_bytes)
-    sizes = ["--batch-size", "4"], ["--batch-size", "4", "--batch-size", "8"]
-    once, twice = (_command("--workers", "1", *size).worker_bytes - torch_bytes for size in sizes)
+    once, twice, large = (
+        (_command("--workers", "1", *_batch_sizes(*sizes)).worker_bytes - torch_bytes) / MIB
+        for sizes in ((4,), (4, 2), (4, 8))
+    )
     return Findings({
-        "worker memory": f"{once / MIB:.0f} MiB; with twice as many profiles {twice / MIB:.0f} MiB "
-        f"(`import torch`: {torch_bytes / MIB:.0f} MiB)"
+        "worker memory": f"{once:.0f} MiB at batch size 4; {twice:.0f} MiB with as many profiles "
+        f"again at 2, {large:.0f} MiB at 8 (`import torch`: {torch_bytes / MIB:.0f} MiB)"
     })  # fmt: skip
+
+
+def _batch_sizes(*sizes: int) -> list[str]:
+    return [word for size in sizes for word in ("--batch-size", str(size))]
 
 
 def _torch_bytes() -> int:
