@@ -45,14 +45,13 @@ def carry_values(  # noqa: C901  # hot: one function
         if writes:
             forget_values(signature)
         return
+    # A tensor that an operator reshaped in place is to be recognised anew.
+    known = [recording.known(tensor) for tensor in outputs]
     if writes:
         if recording.deferred:
             _compute_readers(recording, signature)
-    else:
-        # A tensor that an operator reshaped in place is to be recognised anew.
-        known = [recording.known(tensor) for tensor in outputs]
-        if all(one.value is not None and one.storage.valued for one in known):
-            return
+    elif all(one.value is not None and one.storage.valued for one in known):
+        return
     given = known_values(args), host_kwargs(known_values(kwargs))
     if not writes and single and (result.numel() > _EAGER or _has_deferred(signature)):
         sources = frozenset().union(*map(_sources, signature.knowns))
