@@ -149,3 +149,16 @@ def test_table_of_indices_lives_on_the_device_and_is_kept(index: Any) -> None:
     assert found.ops.column("operator") == [
         name for name in given.ops.column("operator") if name != "aten._to_copy.default"
     ]
+
+
+class _Mapped(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.vmap(lambda row: row[[0, 2]] * row.new_tensor([1.0, 2.0]))(x)
+
+
+def test_tables_inside_vmap_are_left_to_torch() -> None:
+    """The rows' table is made for all of them: 3 x 2 results, as without a recording."""
+    profile = profile_model(_Mapped(), (torch.ones(3, 4, requires_grad=True),))
+    assert profile.nodes[-1].name == "output"
+    product = next(op for op in profile.ops if op.operator == "aten.mul.Tensor")
+    assert product.pointwise_flops == 6

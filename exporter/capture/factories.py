@@ -153,8 +153,13 @@ def _members(index: Any) -> tuple[Any, ...]:
 
 
 def _has_tables(recording: Recording, tensor: torch.Tensor, index: Any) -> bool:
-    """Return whether an index of a tensor of the device has tables; the tensor is known then."""
+    """Return whether an index of a tensor of the device has tables; the tensor is known then.
+
+    Inside ``vmap`` a tensor stands for slices of another, which has no storage to be known by.
+    """
     if tensor.device.type != recording.device.type or not any(map(_is_table, _members(index))):
+        return False
+    if torch._C._functorch.maybe_current_level() is not None:
         return False
     recording.known(tensor)
     return True
