@@ -111,8 +111,8 @@ def hogs():
 class Doubles(Net):
     """The same layer, which computes in the default type of where it was built."""
 
-    def forward(self, x, scale=None):
-        return super().forward(x.to(self.fc.weight.dtype), scale)
+    def forward(self, x, factor=None):
+        return super().forward(x.to(self.fc.weight.dtype), factor)
 
 
 def other_default():
