@@ -36,8 +36,8 @@ def processes_of(parent: int) -> list[int]:
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
-            status = (folder / "status").read_text()
-            command = (folder / "cmdline").read_text()
+            status = (folder / "status").read_text(errors="replace")
+            command = (folder / "cmdline").read_text(errors="replace")
         except OSError:  # it has ended meanwhile
             continue
         if f"\nPPid:\t{parent}\n" in status and "spawn_main" in command:
