@@ -160,6 +160,7 @@ def profile_built(built: Built, settings: Settings) -> Profile:
     )
 
 
+@uncollected()
 def _profile(
     model: nn.Module,
     args: tuple[Any, ...],
@@ -172,23 +173,6 @@ def _profile(
     draw: bool = False,
 ) -> Profile:
     """Return the profile of the first kind of capture that the model allows."""
-    with uncollected():
-        return _first_profile(
-            model, args, kwargs, settings, info, own=own, factory=factory, draw=draw
-        )
-
-
-def _first_profile(
-    model: nn.Module,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    settings: Settings,
-    info: ProfileInfo,
-    *,
-    own: bool,
-    factory: OptimizerFactory | None,
-    draw: bool,
-) -> Profile:
     began = time.perf_counter()
     attempts = capture_attempts(model, (args, kwargs), settings, own=own, draw=draw)
     for capture, assume in attempts:

@@ -72,10 +72,9 @@ class Storage:
         """Note a tensor, unless one of its geometry was there before."""
         if self.first is None:
             self.first = known
-        elif self.others is None:
-            if self.first.spec is not known.spec:
-                self.others = {known.spec.spec_id: known}
         elif self.first.spec is not known.spec:
+            if self.others is None:
+                self.others = {}
             self.others.setdefault(known.spec.spec_id, known)
 
     def forget_values(self) -> None:
@@ -176,7 +175,6 @@ class Recording:
 
     def release(self) -> None:
         """Undo the references in circles, so that all goes now and not when the collector runs."""
-        self.answer = None
         for storage in self.storages:
             storage.first = storage.others = None
         self.storages = []
