@@ -79,7 +79,7 @@ def _forget() -> None:
     """Forget every geometry seen so far: the memo's, and those that rules keep."""
     _MEMOS.clear()
     for name, module in list(sys.modules.items()):
-        if name.startswith("exporter.capture.rules"):
+        if name.startswith("exporter.meta_rules"):
             for member in vars(module).values():
                 if hasattr(member, "cache_clear"):
                     member.cache_clear()

@@ -18,8 +18,8 @@ from benchmarks.report import Findings
 from benchmarks.timing import Times, take_turns
 from exporter.profiling import profile_built, profile_model
 from queries import load_graph
-from queries.fetch import collector_paused
 from store import open_store
+from store.collector import gc_paused
 from store.records import Profile
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ def _graph_times(
 def _raw_calls(connection: sqlite3.Connection, number: int, _: Edges) -> object:
     """Return a graph of the calls' rows as they are; the operators' are fetched and left."""
     calls: nx.MultiDiGraph[int] = nx.MultiDiGraph()
-    with collector_paused():
+    with gc_paused():
         rows = connection.execute(
             "SELECT n.*, f.*, s.* FROM nodes n JOIN flop_counts f USING (profile_id, node_id) "
             "JOIN mem_stats s USING (profile_id, node_id) WHERE profile_id = ? ORDER BY node_id",
@@ -139,7 +139,7 @@ def _raw_calls(connection: sqlite3.Connection, number: int, _: Edges) -> object:
 def _raw_ops(connection: sqlite3.Connection, number: int, edges: Edges) -> object:
     """Return a graph of the operators' rows as they are, with edges that are known already."""
     ops: nx.MultiDiGraph[int] = nx.MultiDiGraph()
-    with collector_paused():
+    with gc_paused():
         rows = connection.execute(
             "SELECT op_id, operator, phase, node_id, fwd_op_id, flops_status, macs, "
             "pointwise_flops, bytes_read, bytes_written, is_view, is_inplace, is_random, "

@@ -81,7 +81,7 @@ def _command(*options: str) -> _Run:
     """
     with tempfile.TemporaryDirectory() as folder:
         database = Path(folder) / "profiles.db"
-        arguments = [sys.executable, "-m", "exporter.cli", "--quiet", "--db", str(database)]
+        arguments = [sys.executable, "-m", "exporter.cli.main", "--quiet", "--db", str(database)]
         began = time.perf_counter()
         process = subprocess.Popen([*arguments, *options], stdout=subprocess.DEVNULL)
         with ThreadPoolExecutor(1) as pool:

@@ -15,20 +15,21 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from exporter.assemble import assemble, structural_hash
+from exporter.autograd_state import clean_autograd_state, surrounding_autocast
 from exporter.capture.arguments import tensors_in
-from exporter.capture.run import OptimizerFactory, Run, record_run, uncollected
-from exporter.concrete import (
+from exporter.capture.run import OptimizerFactory, Run, record_run
+from exporter.capture_policy import (
     assumption_text,
     capture_attempts,
     refuse_too_large,
     way_out,
 )
 from exporter.errors import TraceError, UnknownValueError
-from exporter.isolate import TensorCopier, copy_inputs, copy_model
+from exporter.model_copy import TensorCopier, copy_inputs, copy_model
+from exporter.records.profile import build_profile, structural_hash
 from exporter.settings import ASSUMPTIONS, CAPTURES, OPTIMIZERS, Settings
-from exporter.surroundings import settled, surrounding_autocast
 from exporter.targets.rules import device_rules
+from store.collector import gc_paused
 from store.records import TARGETS, Profile, ProfileInfo
 
 if TYPE_CHECKING:
@@ -126,7 +127,7 @@ def profile_model(
         dtype=_dtype_of(model),
     )
     factory = optimizer if callable(optimizer) else None
-    with settled():
+    with clean_autograd_state():
         return _profile(model, args, kwargs, settings, info, own=False, factory=factory)
 
 
@@ -160,7 +161,7 @@ def profile_built(built: Built, settings: Settings) -> Profile:
     )
 
 
-@uncollected()
+@gc_paused()
 def _profile(
     model: nn.Module,
     args: tuple[Any, ...],
@@ -198,7 +199,7 @@ def _profile(
             ),
             structural_hash=structural_hash(run),
         )
-        profile = assemble(run, info, seconds=time.perf_counter() - began)
+        profile = build_profile(run, info, seconds=time.perf_counter() - began)
         run.recording.release()
         return profile
     raise AssertionError("an attempt returns or raises")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from store.records import MODES, TARGETS
 
 if TYPE_CHECKING:
-    from exporter.zoo.own import OwnModel
+    from exporter.zoo.user.inputs import OwnModel
 
 DTYPES = ("float32", "bfloat16", "float16", "float64")
 ATTENTIONS = ("auto", "flash", "efficient", "math")

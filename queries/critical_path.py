@@ -12,7 +12,7 @@ from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
 from queries.errors import GraphError
-from queries.fetch import collector_paused
+from store.collector import gc_paused
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
@@ -64,7 +64,7 @@ def critical_path(
     """
     if not graph.is_directed():
         raise GraphError("a critical path needs a directed graph")
-    with collector_paused():
+    with gc_paused():
         return _critical_path(graph, _costs(graph, weight, default), weight or "")
 
 

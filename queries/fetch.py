@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import gc
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from store.errors import ProfileMissing
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from store import Store
 
@@ -40,18 +38,3 @@ def profile_exists(store: Store, profile_id: int) -> None:
         raise ProfileMissing(
             f"no profile {profile_id} in this database; `query-profiles list` shows what there is"
         )
-
-
-@contextmanager
-def collector_paused() -> Iterator[None]:
-    """Keep Python's cycle collector from walking hundreds of thousands of new rows again and again.
-
-    None of them is garbage while they are being built, and none is part of a cycle.
-    """
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
-from queries.fetch import collector_paused, profile_exists, rows_of
+from queries.fetch import profile_exists, rows_of
+from store.collector import gc_paused
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -104,7 +105,7 @@ def liveness(store: Store, profile_id: int) -> Liveness:
     """
     profile_exists(store, profile_id)
     ops = rows_of(store, "SELECT node_id, phase FROM ops", profile_id, "op_id")
-    with collector_paused():
+    with gc_paused():
         storages = _storages(store, profile_id, ops)
     steps = len(ops)
     live = _replay(steps, ((s.birth_op_id, s.death_op_id, s.size_bytes) for s in storages))

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from queries.devices import device_named, op_times
 from queries.errors import QuestionError
-from queries.fetch import collector_paused, profile_exists, rows_of
+from queries.fetch import profile_exists, rows_of
+from store.collector import gc_paused
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -66,7 +67,7 @@ def load_graph(
     profile_exists(store, profile_id)
     times = op_times(store, profile_id, device_named(store, device)) if device else None
     graph: nx.MultiDiGraph[int] = nx.MultiDiGraph(profile_id=profile_id, level=level)
-    with collector_paused():
+    with gc_paused():
         if level == "nodes":
             graph.add_nodes_from(_call_nodes(store, profile_id, times))
             graph.add_edges_from(_call_edges(store, profile_id))

@@ -106,7 +106,7 @@ class Store:
     def find(self, info: ProfileInfo) -> int | None:
         """Return the number of the stored profile of the same identity, or None.
 
-        What is known only after tracing (see ``store.keys``) plays no part.
+        What is known only after tracing (see ``store.identity``) plays no part.
         """
         with self._reading() as connection:
             return find_profile(connection, info)

@@ -15,17 +15,7 @@ MALFORMED = [
     ("postgres:/x", "postgresql+psycopg://USER@HOST:PORT/DATABASE"),
     ("postgresql://u:secret@host:port/x", "postgresql+psycopg://USER@HOST:PORT/DATABASE"),
 ]
-EXPORT_PROFILES = (sys.executable, "-c", "from exporter.cli import main; main()")
-
-
-def refuse_arguments(usage: str | None) -> None:
-    """End the program if it was given any argument, before it writes a file.
-
-    Args:
-        usage: the docstring of a program that takes none.
-    """
-    if len(sys.argv) > 1:
-        sys.exit(f"{Path(sys.argv[0]).name} takes no arguments.\n\n{usage or ''}".rstrip())
+EXPORT_PROFILES = (sys.executable, "-c", "from exporter.cli.main import main; main()")
 
 
 def export_profiles(*arguments: object, **options: object) -> subprocess.CompletedProcess:

@@ -51,7 +51,7 @@ def test_file_imports_only_what_its_package_may(path: Path) -> None:
         if library in imported:
             assert package in homes
     if "click" in imported:
-        assert path.name.startswith("cli")
+        assert path.name.startswith("cli") or path.parent.name == "cli"
 
 
 def test_revisions_import_no_project_code() -> None:
@@ -65,7 +65,7 @@ def test_records_need_the_standard_library_only() -> None:
     assert _imports(ROOT / "store" / "records.py") <= set(sys.stdlib_module_names) | {"__future__"}
 
 
-@pytest.mark.parametrize("module", ["exporter.cli", "queries.cli", "store", "exporter"])
+@pytest.mark.parametrize("module", ["exporter.cli.main", "queries.cli", "store", "exporter"])
 def test_commands_start_without_heavy_libraries(module: str) -> None:
     """torch, networkx and pandas are imported where they are needed, not at the start."""
     code = (

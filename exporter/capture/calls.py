@@ -18,14 +18,14 @@ from torch.nn.modules.module import (
 )
 from torch.overrides import TorchFunctionMode
 
-from exporter.capture import factories
 from exporter.capture.arguments import argument_text, tensors_in
+from exporter.capture.call_spans import OpenCall, Span
 from exporter.capture.naming import FUNCTIONS, is_leaf, name_function
 from exporter.capture.recompute import Recomputation
-from exporter.capture.spans import OpenCall, Span
+from exporter.capture.values import factories
 
 if TYPE_CHECKING:
-    from exporter.capture.state import Known, Recording
+    from exporter.capture.state import Recording, TensorRecord
 
 
 _transform_level = torch._C._functorch.maybe_current_level
@@ -249,7 +249,7 @@ class CallTracker(TorchFunctionMode):
         self.spans.append(Span(node_id, op_id, op_id + 1, recording.live_bytes, 0, 0, []))
         return node_id
 
-    def add_input(self, name: str, known: Known) -> None:
+    def add_input(self, name: str, known: TensorRecord) -> None:
         """Add a node for an input tensor."""
         node_id = self._add_node(name, "placeholder", name, 0)
         node = self.nodes[node_id]
@@ -336,10 +336,12 @@ class CallTracker(TorchFunctionMode):
     def _tensor_text(self, tensor: Tensor) -> str:
         return f'{{"tensor": {self.recording.known(tensor).tensor_id}}}'
 
-    def _operands(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Known], str]:
+    def _operands(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[list[TensorRecord], str]:
         """Return the tensors among a call's arguments, and all arguments as text."""
         recording = self.recording
-        inputs: list[Known] = []
+        inputs: list[TensorRecord] = []
         texts: list[str] = []
         for value in args:
             cls = type(value)
@@ -357,7 +359,7 @@ class CallTracker(TorchFunctionMode):
             texts.append(argument_text(kwargs, self._tensor_text))
         return inputs, f"[{', '.join(texts)}]"
 
-    def _link(self, node_id: int, inputs: list[Known], kind: str) -> None:
+    def _link(self, node_id: int, inputs: list[TensorRecord], kind: str) -> None:
         """Add the edges of a call's operands, from who returned or last wrote them."""
         for position, known in enumerate(inputs):
             storage = known.storage

@@ -12,7 +12,7 @@ import torch
 from torch.nn import Parameter
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from exporter.capture import kernels, values
+from exporter.capture import execute
 from exporter.capture.memo import (
     DETACHED,
     FRESH,
@@ -23,9 +23,10 @@ from exporter.capture.memo import (
     SINGLE,
     VIEW,
 )
-from exporter.capture.opinfo import INFOS as _INFOS
-from exporter.capture.opinfo import op_info
-from exporter.capture.state import Known, Life, Recording
+from exporter.capture.operators import INFOS as _INFOS
+from exporter.capture.operators import op_info
+from exporter.capture.state import Recording, StorageFinalizer, TensorRecord
+from exporter.capture.values import known as known_values
 
 if TYPE_CHECKING:
     from exporter.capture.calls import CallTracker
@@ -50,7 +51,7 @@ class Signature:
         self,
         recording: Recording,
         key: tuple[Any, ...],
-        knowns: list[Known],
+        knowns: list[TensorRecord],
         tensors: list[Tensor],
         uses: list[tuple[int, int, int, bool]],
         *,
@@ -97,7 +98,7 @@ class OpMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         info = _INFOS.get(id(func)) or op_info(func)
         # Some kernels keep a workspace for backward only while gradients are recorded.
         parts: list[Any] = [info, _grad_enabled()]
-        knowns: list[Known] = []
+        knowns: list[TensorRecord] = []
         tensors: list[Tensor] = []
         uses: list[tuple[int, int, int, bool]] = []
         op_id = recording.op_count
@@ -133,7 +134,7 @@ class OpMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         count = len(knowns)
         if count > 1 and (knowns[0] is knowns[1] if count == 2 else len(set(knowns)) < count):
             # `x * x` reads fewer bytes than `x * y`: which operands are the same one.
-            first: dict[Known, int] = {}
+            first: dict[TensorRecord, int] = {}
             parts.append(tuple([first.setdefault(known, i) for i, known in enumerate(knowns)]))
         key = tuple(parts)
         with _DisableTorchFunction():
@@ -148,20 +149,22 @@ class OpMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
                     if not info.geometry_only:
                         return self.replay(entry, op_id, knowns, tensors, uses)
             signature = Signature(recording, key, knowns, tensors, uses, valued=info.valued)
-            on_device = signature.hosts == 0 and (knowns or not kernels.on_host(kwargs))
+            on_device = signature.hosts == 0 and (knowns or not execute.on_host(kwargs))
             if entry is not None and on_device:
                 result = self.replay(entry, op_id, knowns, tensors, uses)
             elif self.use_memo and info.memo and on_device:
-                result = kernels.first_run(self, func, info, signature, args, kwargs or {})
+                result = execute.first_run(self, func, info, signature, args, kwargs or {})
             else:
-                result = kernels.plain_run(self, func, info, signature, args, kwargs or {})
+                result = execute.plain_run(self, func, info, signature, args, kwargs or {})
             if recording.phase == "forward":
                 if not signature.unknown:
-                    values.carry_values(recording, func, signature, args, kwargs or {}, result)
+                    known_values.carry_values(
+                        recording, func, signature, args, kwargs or {}, result
+                    )
                 elif info.geometry_only:
-                    values.carry_geometry(recording, func, args, kwargs or {}, result)
+                    known_values.carry_geometry(recording, func, args, kwargs or {}, result)
                 elif writes:
-                    values.forget_values(signature)
+                    known_values.forget_values(signature)
         return result
 
     def _add(
@@ -170,7 +173,7 @@ class OpMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         write: bool,
         leaf: int,
         parts: list[Any],
-        knowns: list[Known],
+        knowns: list[TensorRecord],
         tensors: list[Tensor],
         uses: list[tuple[int, int, int, bool]],
     ) -> int:
@@ -200,7 +203,7 @@ class OpMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self,
         entry: Entry,
         op_id: int,
-        knowns: list[Known],
+        knowns: list[TensorRecord],
         tensors: list[Tensor],
         uses: list[tuple[int, int, int, bool]],
     ) -> Any:
@@ -240,7 +243,7 @@ class OpMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self,
         entry: Entry,
         op_id: int,
-        knowns: list[Known],
+        knowns: list[TensorRecord],
         uses: list[tuple[int, int, int, bool]],
         results: Any,
     ) -> None:
@@ -284,12 +287,12 @@ class OpMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 if code == FRESH:
                     size = spec.span_bytes if nbytes is None else nbytes
                     storage = recording.new_storage(size, "", spec.host, op_id, node_id)
-                    result.untyped_storage()._ep = Life(storage)
-                    storage.first = known = Known(tensor_id, spec, storage, node_id)
+                    result.untyped_storage()._ep = StorageFinalizer(storage)
+                    storage.first = known = TensorRecord(tensor_id, spec, storage, node_id)
                 else:
                     known = results[operand]._ep if code == SHARED else knowns[operand]
                     storage = known.storage
-                    known = Known(tensor_id, spec, storage, node_id)
+                    known = TensorRecord(tensor_id, spec, storage, node_id)
                     storage.add(known)
                 result._ep = known
                 tensors.append(

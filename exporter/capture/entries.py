@@ -22,11 +22,11 @@ from exporter.capture.memo import (
     Template,
 )
 from exporter.formulas.registry import cost
-from exporter.targets.held import held_bytes
+from exporter.targets.storage_sizes import held_bytes
 
 if TYPE_CHECKING:
     from exporter.capture.dispatch import Signature
-    from exporter.capture.opinfo import OpInfo
+    from exporter.capture.operators import OpInfo
     from exporter.capture.state import Recording
 
 Tensor = torch.Tensor

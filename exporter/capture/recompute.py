@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 if TYPE_CHECKING:
-    from exporter.capture.spans import Span
+    from exporter.capture.call_spans import Span
     from exporter.capture.state import Recording
 
 

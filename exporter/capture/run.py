@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import importlib
 import random
 import sys
@@ -17,12 +16,13 @@ from torch import nn
 from exporter.capture.arguments import tensors_in
 from exporter.capture.calls import CallTracker
 from exporter.capture.dispatch import OpMode
+from exporter.capture.drawn import OracleMode
 from exporter.capture.memo import Memo
-from exporter.capture.oracle import OracleMode
-from exporter.capture.saved import saved_tensors
+from exporter.capture.saved_tensors import saved_tensors
 from exporter.capture.specs import SpecTable
-from exporter.capture.state import Known, Recording
+from exporter.capture.state import Recording, TensorRecord
 from exporter.targets.autocast import end_autocast
+from store.collector import gc_paused
 
 # One per target and default dtype, as these decide what kernels return; shared by all models of a
 # process, as architectures repeat each other's layers.
@@ -39,24 +39,12 @@ class Run:
     calls: CallTracker
     forward_ops: int = 0  # operators of the forward pass
     forward_end_bytes: int = 0
-    saved: list[tuple[int, Known]] = field(default_factory=list)
+    saved: list[tuple[int, TensorRecord]] = field(default_factory=list)
     gradients: set[int] = field(default_factory=set)  # storages of `.grad` after backward
     assumed: bool = False  # whether a value that decided something was assumed
     optimizer_state: set[int] = field(default_factory=set)  # storages of the optimizer's state
     graph: list[Any] = field(default_factory=list)  # autograd nodes while they exist
     model_storages: int = 0  # the first ones, in the order of moving
-
-
-@contextmanager
-def uncollected() -> Iterator[None]:
-    """Keep the cycle collector away: it would move deaths about, and costs time on many rows."""
-    collecting = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if collecting:
-            gc.enable()
 
 
 @contextmanager
@@ -75,7 +63,7 @@ def _generators_kept() -> Iterator[None]:
 
 
 def storages_in_move_order(model: nn.Module) -> list[tuple[str, str, torch.Tensor]]:
-    """Return (category, path, tensor) in the order in which ``Module.to`` moves them.
+    """Return (storage_class, path, tensor) in the order in which ``Module.to`` moves them.
 
     Children come before a module's own parameters, parameters before buffers.
     """
@@ -91,11 +79,11 @@ def _visit(
         if child is not None and id(child) not in seen:
             seen.add(id(child))
             _visit(child, f"{prefix}{name}.", found, seen)
-    for category, members in (("parameter", module._parameters), ("buffer", module._buffers)):
+    for storage_class, members in (("parameter", module._parameters), ("buffer", module._buffers)):
         for name, tensor in members.items():
             if tensor is not None and id(tensor) not in seen:
                 seen.add(id(tensor))
-                found.append((category, prefix + name, tensor))
+                found.append((storage_class, prefix + name, tensor))
 
 
 def record_run(
@@ -136,8 +124,8 @@ def record_run(
     recording = Recording(memo.specs, device, target=target)
     calls = CallTracker(recording, model)
     run = Run(recording, calls)
-    for category, path, tensor in storages_in_move_order(model):
-        recording.adopt(tensor, category, category, path)
+    for storage_class, path, tensor in storages_in_move_order(model):
+        recording.adopt(tensor, storage_class, storage_class, path)
     run.model_storages = len(recording.storages)
     inputs = tensors_in((args, kwargs))
     given: set[int] = set()
@@ -154,7 +142,7 @@ def record_run(
     try:
         with ExitStack() as stack:
             stack.enter_context(_generators_kept())
-            stack.enter_context(uncollected())
+            stack.enter_context(gc_paused())
             # A compiled part runs as it was written: its kernels are another device's.
             stack.enter_context(torch.compiler.set_stance("force_eager"))
             calls.attach()
@@ -187,7 +175,7 @@ def _record(
     with torch._C.DisableTorchFunction():
         outputs = [t for t in tensors_in(result) if t.requires_grad]
         run.saved, run.graph = saved_tensors(recording, outputs)
-        recording.settle_late()
+        recording.backfill_late_storages()
         run.forward_end_bytes = recording.live_bytes
         if not backward:
             recording.close()  # before the outputs go: they outlive the recording
@@ -214,7 +202,7 @@ def _record(
             stepper.step()
             for tensor in tensors_in(list(stepper.state.values())):
                 run.optimizer_state.add(recording.known(tensor).storage.storage_id)
-    recording.settle_late()
+    recording.backfill_late_storages()
     recording.close()
     del result
 

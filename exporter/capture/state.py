@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from exporter.capture.deferred import Deferred
-from exporter.remember import remembered_value
+from exporter.capture.values.initial_values import remembered_value
+from exporter.capture.values.lazy_value import LazyValue
 
 if TYPE_CHECKING:
     import weakref
@@ -23,7 +23,6 @@ class Storage:
 
     __slots__ = (
         "birth",
-        "category",
         "death",
         "first",
         "host",
@@ -33,6 +32,7 @@ class Storage:
         "readers",
         "recording",
         "size_bytes",
+        "storage_class",
         "storage_id",
         "valued",
     )
@@ -44,7 +44,7 @@ class Storage:
         size_bytes: int,
         birth: int,
         node: int,
-        category: str,
+        storage_class: str,
         host: bool,
     ) -> None:
         self.recording = recording
@@ -52,23 +52,23 @@ class Storage:
         self.size_bytes = size_bytes
         self.birth = birth
         self.node = node
-        self.category = category  # parameter, buffer, input; "" is decided at the end
+        self.storage_class = storage_class  # parameter, buffer, input; "" is decided at the end
         self.host = host
         self.death = OUTLIVES
-        self.first: Known | None = None  # the tensor that came with it
-        self.others: dict[int, Known] | None = None  # further geometries on it, by spec_id
+        self.first: TensorRecord | None = None  # the tensor that came with it
+        self.others: dict[int, TensorRecord] | None = None  # further geometries on it, by spec_id
         self.valued = False  # some view of it carries its values
         self.last_writer = -1  # the call that last wrote it in place
         self.readers: list[int] | None = None  # calls that read it since
 
-    def find(self, spec_id: int) -> Known | None:
+    def find(self, spec_id: int) -> TensorRecord | None:
         """Return the first tensor of a geometry."""
         first = self.first
         if first is not None and first.spec.spec_id == spec_id:
             return first
         return None if self.others is None else self.others.get(spec_id)
 
-    def add(self, known: Known) -> None:
+    def add(self, known: TensorRecord) -> None:
         """Note a tensor, unless one of its geometry was there before."""
         if self.first is None:
             self.first = known
@@ -83,13 +83,13 @@ class Storage:
         for known in self.tensors():
             known.value = None
 
-    def tensors(self) -> list[Known]:
+    def tensors(self) -> list[TensorRecord]:
         """Return one tensor of each geometry."""
         first = [] if self.first is None else [self.first]
         return first if self.others is None else [*first, *self.others.values()]
 
 
-class Known:
+class TensorRecord:
     """One tensor: a geometry on a storage. Hung on the tensor object as ``_ep``."""
 
     __slots__ = ("node", "spec", "storage", "tensor_id", "value")
@@ -99,19 +99,19 @@ class Known:
         self.spec = spec
         self.storage = storage
         self.node = node  # the call that last returned it
-        self.value: torch.Tensor | Deferred | None = None
+        self.value: torch.Tensor | LazyValue | None = None
 
     def known_value(self) -> torch.Tensor | None:
         """Return the tensor's values, None if they are not known."""
         if not self.storage.valued:
             return None
-        return self.value.get() if isinstance(self.value, Deferred) else self.value
+        return self.value.get() if isinstance(self.value, LazyValue) else self.value
 
     def __deepcopy__(self, _memo: dict[int, Any]) -> None:
         """Return nothing: the copy of a tensor is another tensor, which will be identified."""
 
 
-class Life:
+class StorageFinalizer:
     """Hung on a storage object: its end is the storage's end.
 
     The Python object of a storage lives as long as the storage itself, so this needs no address
@@ -138,7 +138,7 @@ class Recording:
     """The raw recording of one run.
 
     Rows are tuples in the column order of ``store.records``; what is only known at the end is
-    filled in by ``exporter.assemble``.
+    filled in by ``exporter.records.profile``.
     """
 
     def __init__(self, specs: SpecTable, device: torch.device, *, target: str) -> None:
@@ -157,10 +157,10 @@ class Recording:
         self.ops: list[tuple[Any, ...]] = []
         self.tensors: list[tuple[Any, ...]] = []
         self.uses: list[tuple[int, int, int, bool]] = []
-        self.deferred: list[weakref.ref[Deferred]] = []  # values not worked out yet
+        self.lazy_values: list[weakref.ref[LazyValue]] = []  # values not worked out yet
         # Storages found after their birth: (birth, operators run when found, bytes).
         self.late: list[tuple[int, int, int]] = []
-        self.settled: list[tuple[int, int, int]] = []
+        self.backfilled: list[tuple[int, int, int]] = []
         self.written: list[Storage] = []  # written in place by the current call
         self.storages: list[Storage] = []
         self.sequence_ops: dict[int, int] = {}  # autograd sequence number -> forward op
@@ -195,12 +195,12 @@ class Recording:
         self.sequence = number
 
     def new_storage(
-        self, size_bytes: int, category: str, host: bool, birth: int, node: int
+        self, size_bytes: int, storage_class: str, host: bool, birth: int, node: int
     ) -> Storage:
         """Return a new storage and count its bytes."""
         self.has_hosts = self.has_hosts or host
         host = host and not self.target_is_host
-        storage = Storage(self, len(self.storages), size_bytes, birth, node, category, host)
+        storage = Storage(self, len(self.storages), size_bytes, birth, node, storage_class, host)
         self.storages.append(storage)
         if not host:
             self.live_bytes += size_bytes
@@ -208,7 +208,7 @@ class Recording:
 
     def new_tensor(
         self, spec: Spec, storage: Storage, op_id: int, index: int, role: str, name: str = ""
-    ) -> Known:
+    ) -> TensorRecord:
         """Return a new tensor with its row."""
         tensor_id = len(self.tensors)
         self.tensors.append(
@@ -222,7 +222,7 @@ class Recording:
                 name,
             )
         )
-        known = Known(tensor_id, spec, storage, storage.node)
+        known = TensorRecord(tensor_id, spec, storage, storage.node)
         storage.add(known)
         return known
 
@@ -232,14 +232,14 @@ class Recording:
         offset: Any = tensor.storage_offset()  # an int: there are no symbolic sizes here
         return self.specs.intern(tensor.shape, tensor.stride(), offset, tensor.dtype, host)
 
-    def known(self, tensor: torch.Tensor) -> Known:
+    def known(self, tensor: torch.Tensor) -> TensorRecord:
         """Return the record of a tensor object."""
         found = getattr(tensor, "_ep", None)
         if found is not None and found.storage.recording is self:
             return found  # type: ignore[no-any-return]
         return self.identify(tensor)
 
-    def identify(self, tensor: torch.Tensor) -> Known:
+    def identify(self, tensor: torch.Tensor) -> TensorRecord:
         """Return the record of a tensor object that does not carry it yet.
 
         Views and unpacked saved tensors are new objects on a known storage; a tensor on an unknown
@@ -258,7 +258,7 @@ class Recording:
         elif tensor.dim() == 0 and tensor.device.type == "cpu":
             # A number that Python code has just made a tensor of, unseen by any mode.
             storage = self.new_storage(untyped.nbytes(), "", spec.host, self.op_count, -1)
-            untyped._ep = Life(storage)  # type: ignore[attr-defined]
+            untyped._ep = StorageFinalizer(storage)  # type: ignore[attr-defined]
             known = self.new_tensor(spec, storage, -1, 0, "constant")
         else:
             known = self.adopt(tensor, "buffer", "constant", "")
@@ -267,7 +267,7 @@ class Recording:
         tensor._ep = known  # type: ignore[attr-defined]
         return known
 
-    def adopt(self, tensor: torch.Tensor, category: str, role: str, name: str) -> Known:
+    def adopt(self, tensor: torch.Tensor, storage_class: str, role: str, name: str) -> TensorRecord:
         """Return the record of a tensor that exists before the first operator."""
         spec = self.spec_of(tensor)
         untyped = tensor.untyped_storage()
@@ -275,8 +275,8 @@ class Recording:
         if life is not None and life.storage.recording is self:
             storage = life.storage
         else:
-            storage = self.new_storage(untyped.nbytes(), category, spec.host, -1, -1)
-            untyped._ep = Life(storage)  # type: ignore[attr-defined]
+            storage = self.new_storage(untyped.nbytes(), storage_class, spec.host, -1, -1)
+            untyped._ep = StorageFinalizer(storage)  # type: ignore[attr-defined]
         known = self.new_tensor(spec, storage, -1, 0, role, name)
         tensor._ep = known  # type: ignore[attr-defined]
         value = remembered_value(tensor)
@@ -285,14 +285,14 @@ class Recording:
             storage.valued = True
         return known
 
-    def adopt_late(self, tensor: torch.Tensor, op_id: int) -> Known:
+    def adopt_late(self, tensor: torch.Tensor, op_id: int) -> TensorRecord:
         """Return the record of a tensor that an earlier operator made unseen."""
         spec = self.spec_of(tensor)
         untyped = tensor.untyped_storage()
         storage = self.new_storage(
             untyped.nbytes(), "activation", spec.host, op_id, self.ops[op_id][1]
         )
-        untyped._ep = Life(storage)  # type: ignore[attr-defined]
+        untyped._ep = StorageFinalizer(storage)  # type: ignore[attr-defined]
         if not storage.host:
             self.late.append((op_id, self.op_count, storage.size_bytes))
         known = self.new_tensor(spec, storage, op_id, 0, "activation")
@@ -303,7 +303,7 @@ class Recording:
         """Register a tensor that the next operator makes for itself."""
         spec = self.spec_of(tensor)
         storage = self.new_storage(spec.span_bytes, "", spec.host, self.op_count, -1)
-        tensor.untyped_storage()._ep = Life(storage)  # type: ignore[attr-defined]
+        tensor.untyped_storage()._ep = StorageFinalizer(storage)  # type: ignore[attr-defined]
         tensor._ep = self.new_tensor(spec, storage, -1, 0, "activation")  # type: ignore[attr-defined]
 
     def replace(self, host: torch.Tensor, tensor: torch.Tensor) -> None:
@@ -315,7 +315,7 @@ class Recording:
         ours._ep = theirs._ep  # type: ignore[attr-defined]
         del theirs._ep  # type: ignore[attr-defined]
 
-    def settle_late(self) -> None:
+    def backfill_late_storages(self) -> None:
         """Settle what was found after its birth: its call, and the live bytes since."""
         for storage in self.storages:
             if storage.node < 0 <= storage.birth < len(self.ops):
@@ -331,5 +331,5 @@ class Recording:
             added += change
             if added:
                 self.ops[op_id] = (*row[:15], row[15] + added)
-        self.settled += self.late
+        self.backfilled += self.late
         self.late.clear()

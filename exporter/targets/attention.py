@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn.attention import SDPBackend
 
-from exporter.targets.dispatch import Kernel, composite
+from exporter.targets.kernel import Kernel, composite
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
-from exporter.targets.dispatch import Function
+from exporter.targets.kernel import Function
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

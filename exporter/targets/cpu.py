@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from exporter.targets.attention import CPU_ATTENTION
-from exporter.targets.dispatch import COMMON_KERNELS, Kernel, one_hot
+from exporter.targets.kernel import COMMON_KERNELS, Kernel, one_hot
 from exporter.targets.recurrent_cpu import CPU_RECURRENT
 
 

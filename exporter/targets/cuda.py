@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from exporter.targets.attention import cuda_attention
-from exporter.targets.dispatch import COMMON_KERNELS, Kernel, composite, one_hot
-from exporter.targets.recurrent import CUDA_RECURRENT
+from exporter.targets.kernel import COMMON_KERNELS, Kernel, composite, one_hot
+from exporter.targets.recurrent_cuda import CUDA_RECURRENT
 
 aten = torch.ops.aten
 

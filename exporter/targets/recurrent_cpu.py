@@ -17,8 +17,8 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 from torch.utils._python_dispatch import _disable_current_modes
 
-from exporter.targets.dispatch import Kernel, composite
-from exporter.targets.recurrent import LSTM
+from exporter.targets.kernel import Kernel, composite
+from exporter.targets.recurrent_cuda import LSTM
 
 aten = torch.ops.aten
 

@@ -11,10 +11,10 @@ import torch
 
 from exporter.targets.attention import ATTENTION_CHOICES, HALF_DTYPES
 from exporter.targets.autocast import autocast_rules
+from exporter.targets.common import common_kernels
 from exporter.targets.cpu import CPU_KERNELS
 from exporter.targets.cuda import cuda_kernels
-from exporter.targets.dispatch import Kernel
-from exporter.targets.everywhere import common_kernels
+from exporter.targets.kernel import Kernel
 from store.records import TARGETS
 
 if TYPE_CHECKING:

@@ -30,7 +30,7 @@ class Built:
     config: str  # JSON object: what was asked of the model, ``Settings.config()``
     input_spec: tuple[str, ...]  # such as "float32[4, 3, 224, 224]"
     # Sizes inside depend on the values of weights and inputs, which no meta tensor has: they may be
-    # drawn, seeded, as the initialisation would (``exporter.capture.oracle``).
+    # drawn, seeded, as the initialisation would (``exporter.capture.drawn``).
     draws_values: bool = False
     batch_size: int = 0  # samples in the inputs; 0: as the settings ask
     dtype: str = ""  # of the parameters; "": as the settings ask

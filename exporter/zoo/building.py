@@ -16,7 +16,7 @@ from torch.nn import init
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
-from exporter.remember import remember_value
+from exporter.capture.values.initial_values import remember_value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

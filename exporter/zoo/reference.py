@@ -108,7 +108,7 @@ class ReferenceZoo:
     def _language(self, name: str, settings: Settings) -> Built:
         import transformers
 
-        from exporter.zoo.transformers import build_model
+        from exporter.zoo.transformers.zoo import build_model
 
         if settings.image_size:
             raise BuildError(f"{name} takes no images: leave out the image size")

@@ -14,7 +14,7 @@ from store.errors import ProfileError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from exporter.jobs import Job
+    from exporter.pipeline.jobs import Job
     from exporter.zoo.base import Zoo
 
 GROUP = "export_profiles.zoos"
@@ -38,7 +38,7 @@ def load_zoo(name: str) -> Zoo:
         ZooError: if what is offered under that name is no zoo.
     """
     if name == USER:
-        from exporter.zoo.user import UserZoo
+        from exporter.zoo.user.zoo import UserZoo
 
         return UserZoo()
     entries = _entries()

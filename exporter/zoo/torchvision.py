@@ -91,7 +91,7 @@ class TorchvisionZoo:
         import torch
         from torchvision.models import get_model_builder  # type: ignore[import-untyped]
 
-        from exporter.remember import RememberLaws
+        from exporter.capture.values.initial_values import RememberMoments
         from exporter.zoo.building import build_on_meta, input_spec
 
         try:
@@ -106,7 +106,7 @@ class TorchvisionZoo:
             raise BuildError(f"{name} is built without weights: leave out {weights[0]}")
         options = _options(name, kind, settings) | asked
         try:
-            with RememberLaws() if kind == "detection" else nullcontext():
+            with RememberMoments() if kind == "detection" else nullcontext():
                 model, built_on = build_on_meta(lambda: builder(weights=None, **options))
         except (RuntimeError, ValueError, TypeError, AssertionError) as error:
             plain = lambda: build_on_meta(lambda: builder(weights=None))[0]  # noqa: E731

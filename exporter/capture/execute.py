@@ -1,0 +1,224 @@
+"""Running real kernels: the first call of a signature, host tensors, concrete runs.
+
+Everything here is off the hot path.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils._pytree import tree_map_only
+
+from exporter.capture.dtype_checks import refuse
+from exporter.capture.entries import as_specs, classify, flatten_result, make_entry
+from exporter.capture.memo import CONSTANT, FRESH, SAME, SINGLE, Template
+from exporter.capture.values.known import attach_values, host_kwargs, known_values, set_value
+from exporter.capture.values.lazy_value import resolved
+from exporter.errors import UnknownValueError
+from exporter.meta_rules import RULES
+
+if TYPE_CHECKING:
+    from exporter.capture.dispatch import OpMode, Signature
+    from exporter.capture.operators import OpInfo
+    from exporter.capture.state import Recording
+
+Tensor = torch.Tensor
+_MASKS = frozenset({torch.bool, torch.uint8})
+META = torch.device("meta")
+
+
+def on_host(kwargs: Any) -> bool:
+    """Return whether a factory call makes a host tensor."""
+    device = (kwargs or {}).get("device")
+    return device is None or device.type == "cpu"
+
+
+def first_run(
+    mode: OpMode,
+    func: Any,
+    info: OpInfo,
+    signature: Signature,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> Any:
+    """Run a signature that the memo does not hold yet, remember it and record it."""
+    rule = RULES.get(func)
+    if rule is not None:  # else the kernel is run, and what it takes is looked at there
+        _look_at(mode.recording, info, func, args)
+    if (
+        info.is_inplace
+        and len(signature.tensors) == 1
+        and len(func._schema.returns) == 1
+        and args
+        and args[0] is signature.tensors[0]
+        and args[0].is_floating_point()
+    ):
+        # Nothing but the operand decides what `relu_` or `mul_(x, 2)` returns: the operand.
+        same: tuple[Template, ...] = ((SAME, None, 0, None),)
+        entry = make_entry(func, info, signature, args, kwargs, same, SINGLE)
+        mode.memo.entries[signature.key] = entry
+        return mode.replay(
+            entry, signature.op_id, signature.knowns, signature.tensors, signature.uses
+        )
+    if rule is not None:
+        recording = mode.recording
+        specs = as_specs(recording, args), as_specs(recording, kwargs)
+        predicted = rule(*specs)
+        if predicted is not None:
+            outputs = tuple(
+                (CONSTANT, None, -1, None)
+                if spec is None
+                else (
+                    FRESH,
+                    recording.specs.intern(
+                        spec.shape, spec.stride, spec.storage_offset, spec.dtype, False
+                    ),
+                    -1,
+                    None,
+                )
+                for spec in predicted
+            )
+            entry = make_entry(func, info, signature, args, kwargs, outputs, info.container, specs)
+            mode.memo.entries[signature.key] = entry
+            return mode.replay(
+                entry, signature.op_id, signature.knowns, signature.tensors, signature.uses
+            )
+    return plain_run(mode, func, info, signature, args, kwargs)
+
+
+def plain_run(
+    mode: OpMode,
+    func: Any,
+    info: OpInfo,
+    signature: Signature,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> Any:
+    """Run the real kernel, record it, and remember it where that is sound."""
+    recording = mode.recording
+    given = args
+    all_on_host = signature.hosts == len(signature.knowns)
+    if info.selects and not recording.concrete and not all_on_host:
+        args = _with_static_indices(func, signature, args)
+    if 0 < signature.hosts < len(signature.knowns) and not recording.concrete and not info.is_copy:
+        # A device may mix with host scalars only; a model that mixes more runs as if all its
+        # tensors had been moved.
+        args, kwargs = tree_map_only(Tensor, _to_meta, (args, kwargs))
+    _look_at(recording, info, func, args)
+    try:
+        result, values = _execute(mode, func, info, signature, args, kwargs)
+    except Exception as error:
+        error.operator = info.name  # type: ignore[attr-defined]  # for the message that names it
+        raise
+    flat, container = flatten_result(result)
+    outputs, replayable = classify(recording, func, signature, flat)
+    key = signature.key
+    replayable = replayable and args is given
+    entry = mode.memo.entries.get(key) if info.memo else None
+    if entry is None or entry.outputs != outputs:
+        entry = make_entry(func, info, signature, args, kwargs, outputs, container)
+        if (
+            info.memo
+            and replayable
+            and not recording.concrete  # what a real run selects, no other run may repeat
+            and signature.hosts == 0
+            and (signature.knowns or not on_host(kwargs))
+        ):
+            mode.memo.entries[key] = entry
+    for written, tensor in zip(signature.uses, signature.tensors, strict=True):
+        if written[3] and not info.memo:
+            tensor.__dict__.pop("_ep", None)  # its geometry may have changed
+    mode.record(entry, signature.op_id, signature.knowns, signature.uses, flat)
+    if values is not None:
+        attach_values(recording, result, values)
+    return result
+
+
+def _look_at(recording: Recording, info: OpInfo, func: Any, args: tuple[Any, ...]) -> None:
+    """Refuse operands that the target's kernel refuses; a real run does so itself."""
+    if not recording.concrete:
+        try:
+            refuse(recording, func, args)
+        except RuntimeError as error:
+            error.operator = info.name  # type: ignore[attr-defined]  # for the message that names it
+            raise
+
+
+def _execute(
+    mode: OpMode,
+    func: Any,
+    info: OpInfo,
+    signature: Signature,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> tuple[Any, Any]:
+    """Run the kernel; a result that depends on values comes from them or not at all.
+
+    Returns:
+        The result, and its values where they had to be worked out.
+    """
+    recording = mode.recording
+    if recording.concrete or len(signature.knowns) == signature.hosts:
+        return func(*args, **kwargs), None
+    if info.needs_values or _leaves_device(info, kwargs):
+        values = [recording.value_of(tensor) for tensor in signature.tensors]
+        if all(value is not None for value in values):
+            answers = dict(zip(map(id, signature.tensors), values, strict=True))
+            real = tree_map_only(Tensor, lambda tensor: answers[id(tensor)], (args, kwargs))
+            result = func(*real[0], **host_kwargs(real[1]))
+            if _leaves_device(info, kwargs):
+                return result, None
+            return tree_map_only(Tensor, _to_meta, result), result
+        if info.needs_values:
+            raise UnknownValueError(
+                f"{info.name} needs the values of a tensor that has none on the meta device"
+            )
+        kwargs = dict(kwargs, device=META)
+    try:
+        return func(*args, **kwargs), None
+    except NotImplementedError:
+        if signature.unknown:
+            raise
+        result = func(*resolved(known_values(args)), **resolved(host_kwargs(known_values(kwargs))))
+        return tree_map_only(Tensor, _to_meta, result), None
+
+
+def _leaves_device(info: OpInfo, kwargs: dict[str, Any]) -> bool:
+    """Return whether the call copies a device tensor to the host."""
+    device = kwargs.get("device")
+    return info.is_copy and device is not None and device.type == "cpu"
+
+
+def _to_meta(tensor: Tensor) -> Tensor:
+    """Return a meta tensor of the same geometry."""
+    if tensor.device.type == "meta":
+        return tensor
+    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=META)
+
+
+def _with_static_indices(func: Any, signature: Signature, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return the arguments with known boolean masks as the indices that they select.
+
+    Raises:
+        UnknownValueError: if a mask's values are not known: the size of the result is not either.
+    """
+    if not any(index is not None and index.dtype in _MASKS for index in args[1]):
+        return args
+    recording = signature.recording
+    indices: list[Tensor | None] = []
+    for index in args[1]:
+        if index is None or index.dtype not in _MASKS:
+            indices.append(index)
+            continue
+        mask = recording.value_of(index)
+        if mask is None:
+            raise UnknownValueError(
+                f"{func} selects with a mask whose values are unknown on the meta device"
+            )
+        for column in mask.nonzero(as_tuple=True):
+            position = _to_meta(column)
+            recording.born(position)
+            set_value(recording, position, column)
+            indices.append(position)
+    return (args[0], indices, *args[2:])

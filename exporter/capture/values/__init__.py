@@ -1,0 +1,1 @@
+"""What meta tensors would hold, where somebody asks."""

@@ -1,0 +1,213 @@
+"""How large numbers are that nobody computes: mean and deviation through operators.
+
+Estimates, for outputs that are drawn: independent operands, no padding, no correlation. They
+decide whether the scores of an untrained detector pass its threshold, not the third digit.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from exporter.capture.values.storage_value import UNIT, Moments, StorageView
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    import torch
+
+IMAGES = Moments(0.5, 0.29)  # numbers between 0 and 1, evenly spread
+
+
+def given_moments(values: torch.Tensor) -> Moments:
+    """Return mean and deviation of numbers that are there."""
+    if not values.numel() or not values.is_floating_point():
+        return UNIT
+    numbers = values.detach().double()
+    return Moments(float(numbers.mean()), float(numbers.std(correction=0)))
+
+
+def parameter_moments(shape: Sequence[int]) -> Moments:
+    """Return the moments of a parameter whose initialisation nobody saw.
+
+    A matrix or kernel keeps the size of what it is applied to; a vector is all zeros.
+    """
+    if len(shape) < 2:
+        return Moments(0.0, 0.0)
+    return Moments(0.0, 1 / math.sqrt(max(1, math.prod(shape[1:]))))
+
+
+def _moments_of(value: Any) -> Moments:
+    """Return the moments of an operand that is a number."""
+    return _operand(value) or UNIT
+
+
+def _operand(value: Any) -> Moments | None:
+    """Return the moments of one operand, None if it is no number."""
+    if isinstance(value, StorageView):
+        return value.contents.moments
+    if isinstance(value, (bool, int, float)):
+        return Moments(float(value), 0.0)
+    return None
+
+
+def _contraction(value: Moments, weight: Moments, terms: int, bias: Moments | None) -> Moments:
+    """Return the moments of a sum of products."""
+    spread = math.sqrt(terms) * value.rms * weight.rms
+    if bias is None:
+        return Moments(0.0, spread)
+    return Moments(bias.mean, math.hypot(spread, bias.std))
+
+
+def _convolution(args: Any) -> Moments:
+    terms = math.prod(args[1].spec.shape[1:])
+    return _contraction(_moments_of(args[0]), _moments_of(args[1]), terms, _operand(args[2]))
+
+
+def _addmm(args: Any) -> Moments:
+    return _contraction(
+        _moments_of(args[1]), _moments_of(args[2]), args[1].spec.shape[-1], _operand(args[0])
+    )
+
+
+def _mm(args: Any) -> Moments:
+    return _contraction(_moments_of(args[0]), _moments_of(args[1]), args[0].spec.shape[-1], None)
+
+
+def _batch_norm(position: int) -> Callable[[Any], Moments]:
+    def moments(args: Any) -> Moments:
+        """Normalised in training; in evaluation divided by a variance of 1, its first value."""
+        return UNIT if args[position] else _moments_of(args[0])
+
+    return moments
+
+
+def _first(args: Any) -> Moments:
+    return _moments_of(args[0])
+
+
+def _unit(_args: Any) -> Moments:
+    return UNIT
+
+
+# Operators whose output is drawn instead of computed.
+DRAWN: dict[str, Callable[[Any], Moments]] = {
+    "convolution": _convolution,
+    "_convolution": _convolution,
+    "addmm": _addmm,
+    "baddbmm": _addmm,
+    "mm": _mm,
+    "bmm": _mm,
+    "native_batch_norm": _batch_norm(5),
+    "cudnn_batch_norm": _batch_norm(5),
+    "native_layer_norm": _unit,
+    "native_group_norm": _unit,
+    "roi_align": _first,
+    "ps_roi_align": _first,
+    "roi_pool": _first,
+    "deform_conv2d": _convolution,
+    "cudnn_grid_sampler": _first,
+    "_scaled_dot_product_flash_attention": _first,
+    "_scaled_dot_product_efficient_attention": _first,
+    "_scaled_dot_product_cudnn_attention": _first,
+    "_scaled_dot_product_flash_attention_for_cpu": _first,
+    "_scaled_dot_product_attention_math": _first,
+    "_cudnn_rnn": _unit,
+    "lstm": _unit,
+    "gru": _unit,
+}
+
+
+def _rectified(args: Any) -> Moments:
+    """Return what a rectifier leaves of a normal moments: the moments of its positive part."""
+    moments = _first(args)
+    if moments.std == 0:
+        return Moments(max(0.0, moments.mean), 0.0)
+    ratio = moments.mean / moments.std
+    below = (1 + math.erf(ratio / math.sqrt(2))) / 2
+    density = math.exp(-(ratio**2) / 2) / math.sqrt(2 * math.pi)
+    mean = moments.mean * below + moments.std * density
+    square = (moments.mean**2 + moments.std**2) * below + moments.mean * moments.std * density
+    return Moments(mean, math.sqrt(max(0.0, square - mean**2)))
+
+
+def _sum(args: Any, sign: int) -> Moments:
+    one, other = _moments_of(args[0]), _moments_of(args[1])
+    return Moments(one.mean + sign * other.mean, math.hypot(one.std, other.std))
+
+
+def _product(args: Any) -> Moments:
+    one, other = _moments_of(args[0]), _moments_of(args[1])
+    mean = one.mean * other.mean
+    return Moments(mean, math.sqrt(max(0.0, (one.rms * other.rms) ** 2 - mean**2)))
+
+
+def _quotient(args: Any) -> Moments:
+    one, other = _moments_of(args[0]), _moments_of(args[1])
+    size = other.rms or 1.0
+    return Moments(one.mean / size, one.std / size)
+
+
+def _widest(args: Any) -> Moments:
+    moments = [moments for moments in map(_operand, args[0]) if moments is not None]
+    return max(moments, key=lambda moments: moments.rms, default=UNIT)
+
+
+def _written(args: Any) -> Moments:
+    """Return the moments of the largest numbers among what was there and what is put in."""
+    moments = [moments for moments in map(_operand, args) if moments is not None]
+    return max(moments, key=lambda moments: moments.rms, default=UNIT)
+
+
+def _copied(args: Any) -> Moments:
+    return _moments_of(args[1])
+
+
+def _highest(args: Any) -> Moments:
+    moments = _first(args)
+    return Moments(moments.mean + moments.std, moments.std)
+
+
+def _squashed(_args: Any) -> Moments:
+    return Moments(0.5, 0.2)
+
+
+_CARRIED: dict[str, Callable[[Any], Moments]] = {
+    "relu": _rectified,
+    "relu_": _rectified,
+    "hardtanh": _rectified,
+    "hardtanh_": _rectified,
+    "hardswish": _rectified,
+    "hardswish_": _rectified,
+    "silu": _rectified,
+    "silu_": _rectified,
+    "gelu": _rectified,
+    "leaky_relu": _rectified,
+    "leaky_relu_": _rectified,
+    "add": lambda args: _sum(args, 1),
+    "add_": lambda args: _sum(args, 1),
+    "sub": lambda args: _sum(args, -1),
+    "sub_": lambda args: _sum(args, -1),
+    "mul": _product,
+    "mul_": _product,
+    "div": _quotient,
+    "div_": _quotient,
+    "cat": _widest,
+    "stack": _widest,
+    "max_pool2d_with_indices": _highest,
+    "copy_": _copied,
+    "index_put": _written,
+    "index_put_": _written,
+    "_index_put_impl_": _written,
+    "hardsigmoid": _squashed,
+    "hardsigmoid_": _squashed,
+    "sigmoid": _squashed,
+}
+
+
+def carried_moments(name: str, args: Any) -> Moments:
+    """Return the moments of an operator's output: its first operand's, unless known to change."""
+    rule = _CARRIED.get(name)
+    if rule is not None:
+        return rule(args)
+    return _moments_of(args[0]) if args else UNIT

@@ -1,0 +1,358 @@
+"""The options of the main command, by what they are about, and what they ask for."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+from click.core import ParameterSource
+
+from exporter.settings import (
+    ASSUMPTIONS,
+    ATTENTIONS,
+    AUTOCASTS,
+    CAPTURES,
+    DTYPES,
+    OPTIMIZERS,
+    Settings,
+)
+from exporter.zoo.user.inputs import OwnModel
+from store.records import TARGETS
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+
+
+class Memory(click.ParamType[int]):
+    """An amount of memory, such as 800M or 16G; it arrives in bytes."""
+
+    name = "memory"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Return the bytes."""
+        match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", str(value), re.IGNORECASE)
+        size = int(float(match[1]) * _UNITS[match[2].upper()]) if match else 0
+        if not size or size >= 1 << 63:
+            self.fail(f"{value!r} is no amount of memory, such as 800M or 16G", param, ctx)
+        return size
+
+
+class Seconds(click.FloatRange):
+    """A duration; neither endless nor nothing."""
+
+    def __init__(self) -> None:
+        super().__init__(min=0, min_open=True, max=1e9)
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Return the seconds."""
+        seconds: float = super().convert(value, param, ctx)
+        if seconds != seconds:  # noqa: PLR0124 - not a number, which no range keeps out
+            self.fail(f"{value!r} is no duration", param, ctx)
+        return seconds
+
+
+def key_and_value(text: str) -> tuple[str, str]:
+    """Return the two sides of ``KEY=VALUE``.
+
+    Raises:
+        click.BadParameter: if there is no key, or no equals sign.
+    """
+    key, sign, value = text.partition("=")
+    if not key or not sign:
+        raise click.BadParameter(f"{text!r} is not of the form KEY=VALUE")
+    return key, value
+
+
+def keys_and_values(
+    _context: click.Context, _option: click.Parameter, values: tuple[str, ...]
+) -> tuple[tuple[str, str], ...]:
+    """Return the two sides of each ``KEY=VALUE``, in order.
+
+    Raises:
+        click.BadParameter: if one of them has another form, or a key comes twice.
+    """
+    pairs = tuple(map(key_and_value, values))
+    keys = [key for key, _ in pairs]
+    for key in keys:
+        if keys.count(key) > 1:
+            raise click.BadParameter(f"{key!r} is given twice")
+    return pairs
+
+
+def _all(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:
+    """Return what adds several options to a command, in this order."""
+
+    def add(command: Command) -> Command:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return add
+
+
+selection_options = _all(
+    click.option(
+        "--zoo",
+        "zoo_name",
+        metavar="NAME",
+        default="torchvision",
+        show_default=True,
+        help="Where the models come from.",
+    ),
+    click.option(
+        "--model",
+        "include",
+        metavar="GLOB",
+        multiple=True,
+        help="Profile the models that match, or package.module:factory, a model of your own; "
+        "repeatable.  [default: all]",
+    ),
+    click.option(
+        "--exclude",
+        metavar="GLOB",
+        multiple=True,
+        help="Leave out the models that match; repeatable.",
+    ),
+)
+
+configuration_options = _all(
+    click.option(
+        "--batch-size",
+        "batch_sizes",
+        metavar="N",
+        type=click.IntRange(min=1),
+        multiple=True,
+        default=(4,),
+        show_default=True,
+        help="Batch size; repeat it to profile each.",
+    ),
+    click.option(
+        "--image-size",
+        metavar="N",
+        type=click.IntRange(min=1),
+        default=None,
+        help="Height and width of images.  [default: the model's own]",
+    ),
+    click.option(
+        "--seq-len",
+        metavar="N",
+        type=click.IntRange(min=1),
+        default=None,
+        help="Tokens in a sequence.  [default: the zoo's or the model's own]",
+    ),
+    click.option(
+        "--set",
+        "overrides",
+        metavar="KEY=VALUE",
+        multiple=True,
+        callback=keys_and_values,
+        help="Change a model's configuration; repeatable.",
+    ),
+    click.option(
+        "--train/--eval", "train", default=True, show_default=True, help="Mode of the model."
+    ),
+    click.option("--forward-only", is_flag=True, help="Leave out the backward pass."),
+    click.option("--input-grad", is_flag=True, help="Compute gradients of the inputs, too."),
+    click.option(
+        "--dtype",
+        type=click.Choice(DTYPES),
+        default="float32",
+        show_default=True,
+        help="Type of parameters and of floating inputs.",
+    ),
+    click.option(
+        "--target",
+        type=click.Choice(TARGETS),
+        default="cuda",
+        show_default=True,
+        help="Device that the profile is for; none is needed.",
+    ),
+    click.option(
+        "--attention",
+        type=click.Choice(ATTENTIONS),
+        default="auto",
+        show_default=True,
+        help="Kernel of scaled dot-product attention.",
+    ),
+    click.option(
+        "--autocast",
+        type=click.Choice([name for name in AUTOCASTS if name]),
+        help="Run under automatic mixed precision.",
+    ),
+    click.option(
+        "--optimizer",
+        type=click.Choice(["none", *(name for name in OPTIMIZERS if name)]),
+        default="none",
+        show_default=True,
+        help="Add its step after the backward pass.",
+    ),
+    click.option(
+        "--capture",
+        type=click.Choice(CAPTURES),
+        default="auto",
+        show_default=True,
+        help="Run on the meta device, or for real on the CPU with seeded values.",
+    ),
+    click.option(
+        "--assume",
+        type=click.Choice([name for name in ASSUMPTIONS if name]),
+        help="Where a size depends on unknown values: keep-all takes every predicate for true.",
+    ),
+)
+
+own_options = _all(
+    click.option(
+        "--module-path",
+        metavar="DIR",
+        multiple=True,
+        default=(".",),
+        show_default=True,
+        help="Folder in which modules of your own are; repeatable.",
+    ),
+    click.option(
+        "--arg",
+        "args",
+        metavar="VALUE",
+        multiple=True,
+        help="Argument of your factory; repeatable.",
+    ),
+    click.option(
+        "--kwarg",
+        "kwargs",
+        metavar="NAME=VALUE",
+        multiple=True,
+        callback=keys_and_values,
+        help="Named argument of your factory; repeatable.",
+    ),
+    click.option(
+        "--input",
+        "inputs",
+        metavar="SPEC",
+        multiple=True,
+        help="Input of your model: [NAME=]TYPE[SIZE,...]{LOW:HIGH}; repeatable.",
+    ),
+    click.option(
+        "--inputs",
+        "inputs_from",
+        metavar="FUNCTION",
+        default="",
+        help="package.module:function that makes the inputs of your model.",
+    ),
+)
+
+run_options = _all(
+    click.option(
+        "--workers",
+        metavar="N",
+        type=click.IntRange(min=1),
+        default=None,
+        help="Processes that trace.  [default: the number of CPU cores]",
+    ),
+    click.option(
+        "--timeout",
+        metavar="SECONDS",
+        type=Seconds(),
+        default=None,
+        help="Give a model up after this time.  [default: never]",
+    ),
+    click.option(
+        "--max-memory",
+        metavar="SIZE",
+        type=Memory(),
+        default=None,
+        help="Most memory of a process that traces, such as 8G.  [default: no limit]",
+    ),
+    click.option("--list", "only_list", is_flag=True, help="List the chosen models and exit."),
+    click.option(
+        "--force", is_flag=True, help="Replace profiles that are in the database already."
+    ),
+    click.option("--fail-fast", is_flag=True, help="Stop at the first model that fails."),
+    click.option("--quiet", is_flag=True, help="Show failures only."),
+    click.option(
+        "--json", "as_json", is_flag=True, help="Print a summary in JSON on standard output."
+    ),
+)
+
+
+def settings_asked(options: dict[str, Any]) -> list[Settings]:
+    """Return a configuration for each batch size that is asked for.
+
+    Raises:
+        ValueError: if options exclude each other.
+    """
+    return [
+        Settings(
+            batch_size=batch_size,
+            image_size=options["image_size"] or 0,
+            seq_len=options["seq_len"] or 0,
+            overrides=options["overrides"],
+            mode="train" if options["train"] else "eval",
+            backward=not options["forward_only"],
+            input_grad=options["input_grad"],
+            dtype=options["dtype"],
+            target=options["target"],
+            attention=options["attention"],
+            autocast=options["autocast"] or "",
+            optimizer="" if options["optimizer"] == "none" else options["optimizer"],
+            capture=options["capture"],
+            assume=options["assume"] or "",
+        )
+        for batch_size in dict.fromkeys(options["batch_sizes"])
+    ]
+
+
+def is_asked(context: click.Context, name: str) -> bool:
+    """Return whether an option was given, rather than left at its default."""
+    return context.get_parameter_source(name) is not ParameterSource.DEFAULT
+
+
+def own_asked(context: click.Context) -> OwnModel | None:
+    """Return what is asked of the user's own models, None if the models come from a zoo.
+
+    Raises:
+        click.UsageError: if options do not go together.
+    """
+    options = context.params
+    own = [name for name in options["include"] if ":" in name]
+    asks_zoo = is_asked(context, "zoo_name")
+    if options["zoo_name"] == "user" or (own and not asks_zoo):
+        if not options["include"]:
+            raise click.UsageError("--zoo user needs --model package.module:factory")
+        if len(own) < len(options["include"]) and not asks_zoo:
+            raise click.UsageError(
+                f"--model {own[0]} is of your own, and the others are not: profile them one by one"
+            )
+        _refuse(
+            context, ("exclude", "image_size", "seq_len", "overrides"), "is for models of a zoo"
+        )
+        return OwnModel(
+            args=options["args"],
+            kwargs=options["kwargs"],
+            inputs=options["inputs"],
+            inputs_from=options["inputs_from"],
+            module_path=tuple(str(Path(folder).absolute()) for folder in options["module_path"]),
+            own_dtype=not is_asked(context, "dtype"),
+        )
+    _refuse(
+        context,
+        ("module_path", "args", "kwargs", "inputs", "inputs_from"),
+        "is for a model of your own: --model package.module:factory",
+    )
+    return None
+
+
+def _refuse(context: click.Context, names: tuple[str, ...], why: str) -> None:
+    """Do nothing if none of the options was given.
+
+    Raises:
+        click.UsageError: for the first one that was.
+    """
+    for option in context.command.params:
+        if option.name in names and is_asked(context, str(option.name)):
+            raise click.UsageError(f"{option.opts[0]} {why}")

@@ -1,0 +1,1 @@
+"""From a finished recording to the records of a profile."""

@@ -1,0 +1,1 @@
+"""The user's own models: how they are named, found, built and fed."""

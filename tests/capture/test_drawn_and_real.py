@@ -1,0 +1,285 @@
+"""Models whose sizes depend on values: refused by name, run for real, or drawn with a statement."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+from command import export_profiles
+from tiny_detectors import (
+    detector_inputs,
+    drawn_profile,
+    tiny_faster_rcnn,
+    tiny_retinanet,
+)
+from torch import nn
+
+from exporter import capture_policy, profile_model
+from exporter.capture.values.initial_values import RememberMoments, remembered_moments
+from exporter.errors import TraceError
+from exporter.profiling import profile_built
+from exporter.settings import Settings
+from exporter.zoo.building import build_on_meta
+from exporter.zoo.torchvision import zoo
+from store import open_store
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from store.records import Profile
+
+
+class ByShape(nn.Module):
+    """Branches on a shape."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * 2 if x.shape[0] > 2 else x
+
+
+class ByValue(nn.Module):
+    """Branches on a value."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * 2 if x.sum() > 0 else x
+
+
+class Pick(nn.Module):
+    """Selects by a predicate, in a submodule."""
+
+    class Picker(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x[x > 0]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.picker = self.Picker()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.picker(x) * 2  # type: ignore[no-any-return]
+
+
+class Repeat(nn.Module):
+    """Repeats its input as often as the input says."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.repeat(int(x.sum()))
+
+
+class Table(nn.Module):
+    """Reads a plain attribute, a buffer and an index input, all of them determined."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sizes = torch.tensor([2, 3])
+        self.register_buffer("mask", torch.tensor([True, False, True]))
+
+    def forward(self, x: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
+        rows = int(self.sizes.sum()) + int(index.max())  # 5 + 4
+        return x.expand(rows, 3)[:, self.mask] * 2  # type: ignore[index]
+
+
+def _real(factory: Callable[[], nn.Module], *, train: bool) -> Profile:
+    torch.manual_seed(0)
+    model = factory().train(train)
+    args = detector_inputs(device="cpu", train=train)
+    return profile_model(model, args, target="cpu", capture="concrete", backward=train)
+
+
+def _work(profile: Profile) -> list[tuple[Any, ...]]:
+    """Return phase, operator and cost of every operator but copies between devices."""
+    return [
+        (op.phase, op.operator, op.macs, op.pointwise_flops)
+        for op in profile.ops
+        if op.operator != "aten._to_copy.default"
+    ]
+
+
+def test_unknown_value_fails_by_name() -> None:
+    """A branch on a value that nobody knows names the operator and the module."""
+    with pytest.raises(TraceError, match=r"aten\._local_scalar_dense.*in the model itself"):
+        profile_model(ByValue(), (torch.zeros(4, 3, device="meta"),))
+
+
+def test_unknown_selection_fails_by_name() -> None:
+    """A selection by unknown values names the operator and the submodule's path."""
+    with pytest.raises(TraceError, match=r"aten\.index.*in module 'picker'"):
+        profile_model(Pick(), (torch.zeros(4, 3, device="meta"),))
+
+
+def test_shape_is_no_unknown_value() -> None:
+    """A branch on a shape is followed on meta."""
+    profile = profile_model(ByShape(), (torch.zeros(4, 3, device="meta"),))
+    assert profile.totals.capture == "meta"
+    assert [op.operator for op in profile.ops if op.phase == "forward"] == ["aten.mul.Tensor"]
+
+
+@pytest.mark.parametrize(("value", "elements"), [(1.0, 12), (0.0, 0)])
+def test_given_values_decide_a_size(value: float, elements: int) -> None:
+    """With a real input the selection has the size that the input gives it."""
+    profile = profile_model(Pick(), (torch.full((4, 3), value),))
+    assert profile.info.assumption == ""
+    assert profile.nodes[-2].shape == f"[{elements}]"
+
+
+def test_large_given_values_run_for_real() -> None:
+    """Values that are too many to carry along lead to a real run on the CPU."""
+    x = torch.cat((torch.ones(1 << 20), -torch.ones(1 << 20)))
+    profile = profile_model(Pick(), (x,))
+    assert profile.totals.capture == "concrete"
+    assert profile.info.assumption == ""
+    assert profile.nodes[-2].shape == f"[{1 << 20}]"
+
+
+def test_real_run_leaves_no_memory_of_its_sizes() -> None:
+    """What a real run selected is not taken for what unknown values select."""
+    profile_model(Pick(), (torch.ones(4, 3),), capture="concrete")
+    with pytest.raises(TraceError, match=r"aten\.index"):
+        profile_model(Pick(), (torch.zeros(4, 3, device="meta"),))
+
+
+def test_asked_real_run_states_its_seeded_values() -> None:
+    """A real run that was asked for draws what meta tensors lack and says so."""
+    profile = profile_model(Pick(), (torch.zeros(4, 3, device="meta"),), capture="concrete")
+    assert profile.totals.capture == "concrete"
+    assert profile.info.assumption.startswith("seeded-values")
+
+
+def test_keep_all_keeps_everything() -> None:
+    """The assumption makes a predicate true everywhere, and marks profile and operator."""
+    profile = profile_model(Pick(), (torch.zeros(4, 3, device="meta"),), assume="keep-all")
+    assert profile.info.assumption.startswith("keep-all")
+    assert profile.nodes[-2].shape == "[12]"
+    assert [op.operator for op in profile.ops if op.assumption] == ["aten.index.Tensor"]
+
+
+def test_keep_all_refuses_a_number() -> None:
+    """An upper bound of a predicate says nothing about a number."""
+    with pytest.raises(TraceError, match="local_scalar"):
+        profile_model(Repeat(), (torch.zeros(4, device="meta"),), assume="keep-all")
+
+
+def test_determined_values_are_known_on_meta() -> None:
+    """Attributes, buffers and index inputs keep their values: nothing is assumed."""
+    profile = profile_model(Table(), (torch.zeros(1, 3, device="meta"), torch.tensor([1, 4])))
+    assert profile.totals.capture == "meta"
+    assert profile.nodes[-2].shape == "[9, 2]"
+
+
+def test_command_stores_nothing_unless_an_assumption_is_chosen(tmp_path: Path) -> None:
+    """The command fails by operator and line; with an assumption it stores it with the profile."""
+    (tmp_path / "picking.py").write_text(
+        "from torch import nn\n\n\nclass Pick(nn.Module):\n"
+        "    def forward(self, x):\n        return x[x > 0]\n"
+    )
+    url = f"sqlite:///{tmp_path}/study.db"
+    asked = ["--model", "picking:Pick", "--module-path", str(tmp_path), "--db", url]
+    asked += ["--input", "float32[4,3]"]
+    refused = export_profiles(*asked)
+    assert refused.returncode == 1
+    assert "aten.index.Tensor" in refused.stderr
+    assert "picking.py:6" in refused.stderr
+    assert export_profiles(*asked, "--assume", "keep-all").returncode == 0
+    with open_store(url) as store:
+        (totals,) = store.totals()
+        stored = store.read(totals.profile_id)
+    assert stored.info.assumption.startswith("keep-all")
+
+
+def test_too_large_real_run_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A real run above the memory limit fails in one line that names the limit."""
+    monkeypatch.setattr(capture_policy, "MOST_BYTES", 0)
+    with pytest.raises(TraceError, match="GiB allowed"):
+        profile_model(ByValue(), (torch.ones(2),), capture="concrete")
+
+
+def test_one_stage_detector_runs_what_a_cpu_runs() -> None:
+    """Anchors and targets decide a one-stage detector's training: drawn and real runs agree."""
+    drawn, real = drawn_profile(tiny_retinanet, train=True), _real(tiny_retinanet, train=True)
+    assert _work(drawn) == _work(real)
+    for name in ("kept_bytes", "forward_end_bytes", "fwd_macs", "bwd_macs", "unknown_op_count"):
+        assert getattr(drawn.totals, name) == getattr(real.totals, name), name
+
+
+def test_two_stage_detector_runs_the_operators_of_a_cpu() -> None:
+    """The operators of a two-stage detector's training and their order are those of a real run."""
+    drawn, real = drawn_profile(tiny_faster_rcnn, train=True), _real(tiny_faster_rcnn, train=True)
+    assert [row[:2] for row in _work(drawn)] == [row[:2] for row in _work(real)]
+    assert drawn.totals.unknown_op_count == 0
+    assert drawn.totals.capture == "concrete"
+    assert drawn.info.assumption.startswith("drawn-values")
+    assert {op.operator for op in drawn.ops if op.assumption} >= {"torchvision.nms.default"}
+
+
+def test_drawn_values_are_the_same_in_every_process() -> None:
+    """A second process with another hash seed draws the same values: the profiles are equal."""
+    code = (
+        "from tiny_detectors import drawn_profile, tiny_faster_rcnn\n"
+        "print(drawn_profile(tiny_faster_rcnn, train=False).info.structural_hash)\n"
+    )
+    hashes = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env=os.environ | {"PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(sys.path)},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("1",)
+    }
+    assert hashes == {drawn_profile(tiny_faster_rcnn, train=False).info.structural_hash + "\n"}
+
+
+def test_drawn_values_leave_the_random_state() -> None:
+    """Drawing values neither reads nor moves the global generator."""
+    torch.manual_seed(3)
+    before = torch.get_rng_state()
+    first = drawn_profile(tiny_faster_rcnn, train=False)
+    torch.manual_seed(4)
+    second = drawn_profile(tiny_faster_rcnn, train=False)
+    assert first.info.structural_hash == second.info.structural_hash
+    torch.manual_seed(3)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_moments_of_an_initialisation_are_remembered() -> None:
+    """The moments of torch's initialisers are noted, on meta as well as on the CPU."""
+    with RememberMoments():
+        model, _ = build_on_meta(lambda: nn.Linear(12, 4))
+        nn.init.normal_(model.weight, std=0.01)
+        nn.init.constant_(model.bias, -4.0)
+    weight, bias = remembered_moments(model.weight), remembered_moments(model.bias)
+    assert weight is not None
+    assert bias is not None
+    assert (weight.mean, weight.std) == (0.0, 0.01)
+    assert (bias.mean, bias.std) == (-4.0, 0.0)
+
+
+def test_prior_of_a_detector_reaches_its_scores() -> None:
+    """The bias that makes an untrained one-stage detector find nothing makes ours find nothing."""
+    drawn = drawn_profile(tiny_retinanet, train=False)
+    selected = [op.op_id for op in drawn.ops if op.operator == "torchvision.nms.default"]
+    kept = [t.shape for t in drawn.tensors if t.op_id in selected]
+    assert kept == [] or set(kept) == {"[0]"}
+
+
+DETECTORS = [n for n in zoo.names() if "rcnn" in n or n.startswith(("fcos", "retina", "ssd"))]
+ONE_OF_EACH = ["maskrcnn_resnet50_fpn", "retinanet_resnet50_fpn", "ssdlite320_mobilenet_v3_large"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "mode"),
+    [*((name, "train") for name in DETECTORS), *((name, "eval") for name in ONE_OF_EACH)],
+)
+def test_detector_of_the_zoo_has_no_unknown_operator(name: str, mode: str) -> None:
+    """Detectors are profiled at their default sizes, and every operator is counted."""
+    settings = Settings(mode=mode, backward=mode == "train")
+    profile = profile_built(zoo.build(name, settings), settings)
+    assert profile.totals.unknown_op_count == 0
+    assert profile.totals.fwd_macs > 0
+    assert (profile.totals.bwd_macs > 0) == (mode == "train")

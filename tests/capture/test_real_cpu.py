@@ -1,0 +1,115 @@
+"""Predictions for the CPU against real runs on it: torch's own allocation record, real tensors."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+import torchvision
+from real_cpu_models import HIGHER_PEAKS, NAMES, NO_COMPARISON, VIDEO
+from torch.profiler import ProfilerActivity, profile
+from torch.utils._pytree import tree_leaves
+from zoo_profiles import MODELS
+
+from exporter.profiling import profile_model
+
+if TYPE_CHECKING:
+    from store.records import Profile
+
+
+def _model(name: str) -> tuple[torch.nn.Module, tuple[torch.Tensor, ...]]:
+    size = 96 if name == "inception_v3" else 64
+    options: dict[str, Any] = {"weights": None}
+    if name in {"googlenet", "inception_v3"}:
+        options |= {"init_weights": False, "aux_logits": False}
+    if name.startswith("vit"):
+        options["image_size"] = size
+    if name.startswith(("deeplab", "fcn", "lraspp")):
+        options["weights_backbone"] = None
+    torch.manual_seed(0)
+    model = torchvision.models.get_model(name, **options).train()
+    shape = (1, 3, 4, 32, 32) if name in VIDEO else (2, 3, size, size)
+    return model, (torch.randn(shape),)
+
+
+def _recorded(model: torch.nn.Module, args: Any, *, backward: bool) -> tuple[int, int]:
+    """Return (bytes left alive, peak above the start) as torch's profiler records them.
+
+    With one thread: oneDNN and MKL take scratch memory per thread.
+    """
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
+            result = model(*args)
+            if backward:
+                outputs = [t for t in tree_leaves(result) if t.requires_grad]
+                torch.autograd.backward(outputs, [torch.ones_like(t) for t in outputs])
+                del outputs
+    finally:
+        torch.set_num_threads(threads)
+    events = [e for e in profiler.profiler.kineto_results.events() if e.name() == "[memory]"]
+    live = peak = 0
+    for event in sorted(events, key=lambda e: e.start_ns()):
+        live += event.nbytes()
+        peak = max(peak, live)
+    for parameter in model.parameters():
+        parameter.grad = None
+    return live, peak
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
+def test_prediction_for_cpu_equals_the_allocation_record_of_a_real_run(name: str) -> None:
+    """Live bytes agree to the byte at the end of forward and of the step, the peak within 3 %."""
+    model, args = _model(name)
+    predicted = profile_model(model, args, target="cpu", capture="meta")
+    totals = predicted.totals
+    before = totals.param_bytes + totals.buffer_bytes + totals.input_bytes
+    forward_end, _ = _recorded(model, args, backward=False)
+    step_end, peak = _recorded(model, args, backward=True)
+    alive = sum(
+        s.size_bytes
+        for s in predicted.storages
+        if s.birth_op_id >= 0 and s.death_op_id == totals.op_count
+    )
+    assert totals.kept_bytes == forward_end
+    assert alive == step_end
+    if name in HIGHER_PEAKS:
+        assert totals.peak_bytes <= before + peak  # kernels only add
+    else:
+        assert totals.peak_bytes == pytest.approx(before + peak, rel=0.03)
+
+
+def test_real_runs_cover_at_least_60_models() -> None:
+    """The comparison is wide enough without the exceptions, and each of these is a model."""
+    assert len(set(NAMES) - set(HIGHER_PEAKS)) >= 60
+    assert set(HIGHER_PEAKS) <= set(NAMES)
+    assert set(NO_COMPARISON) <= set(MODELS)
+
+
+def _shapes(captured: Profile) -> list[tuple[Any, ...]]:
+    return [(t.op_id, t.shape, t.stride, t.dtype, t.storage_id) for t in captured.tensors]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name",
+    ["alexnet", "resnet18", "mobilenet_v3_small", "densenet121", "shufflenet_v2_x0_5", "googlenet",
+     "swin_t", "vit_b_32", "convnext_tiny", "efficientnet_b0", "mnasnet0_5", "squeezenet1_1"],
+)  # fmt: skip
+def test_capture_on_meta_equals_capture_on_real_tensors(name: str) -> None:
+    """Operators, tensors and lives on meta are those of the same capture on real CPU tensors."""
+    model, args = _model(name)
+    meta = profile_model(model, args, target="cpu", capture="meta")
+    real = profile_model(model, args, target="cpu", capture="concrete")
+    assert [(o.operator, o.phase, o.node_id, o.fwd_op_id) for o in meta.ops] == [
+        (o.operator, o.phase, o.node_id, o.fwd_op_id) for o in real.ops
+    ]
+    assert _shapes(meta) == _shapes(real)
+    assert [(s.size_bytes, s.birth_op_id, s.death_op_id) for s in meta.storages] == [
+        (s.size_bytes, s.birth_op_id, s.death_op_id) for s in real.storages
+    ]
+    assert json.loads(meta.info.input_spec) == json.loads(real.info.input_spec)

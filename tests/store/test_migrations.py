@@ -1,0 +1,209 @@
+"""The schema's revisions: no drift, nothing lost, old databases still of use."""
+
+from __future__ import annotations
+
+import py_compile
+import shutil
+import sqlite3
+from pathlib import Path
+
+import pytest
+from alembic import command
+from alembic.script import ScriptDirectory
+from alembic.util import CommandError
+from sqlalchemy import create_engine
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.schema import CreateTable
+
+import migrations
+from store import current_revision, head_revision, open_store, upgrade_store
+from store.addresses import make_engine, parse_url
+from store.models import Base
+from store.revisions import REVISIONS
+from store.session import migration_config
+from tools.revision_database import small_profile
+
+OLD = sorted((Path(__file__).parents[2] / "data" / "revisions").glob("*.db"))
+
+# A later revision, as one that adds a column and a rule to a table that others refer to.
+REBUILD = """
+import sqlalchemy as sa
+from alembic import op
+
+revision = "9999"
+down_revision = "{head}"
+branch_labels = None
+depends_on = None
+
+
+def upgrade():
+    views = "SELECT name FROM sqlite_master WHERE type = 'view'"
+    for (view,) in op.get_bind().exec_driver_sql(views).fetchall():
+        op.execute("DROP VIEW " + view)
+    with op.batch_alter_table("profiles", recreate="always") as batch:
+        batch.add_column(sa.Column("note", sa.Text, nullable=False, server_default="none"))
+        batch.create_check_constraint("note_short", "length(note) < 9")
+    {more}
+"""
+
+
+@pytest.fixture
+def store_with_profile(tmp_path):
+    """Return the file of a store that holds one profile."""
+    path = tmp_path / "profiles.db"
+    with open_store(f"sqlite:///{path}", create=True) as store:
+        store.write(small_profile())
+    return path
+
+
+def scripts_with(tmp_path, source):
+    """Copy the migrations and add a revision to the copy."""
+    folder = tmp_path / "migrations"
+    shutil.copytree(Path(migrations.__file__).parent, folder)
+    (folder / "versions" / "9999_later.py").write_text(source)
+    return folder
+
+
+def upgrade_with(path, folder):
+    """Run the migrations of a folder on a database."""
+    engine = make_engine(parse_url(f"sqlite:///{path}"))
+    with engine.connect() as connection:
+        config = migration_config(connection)
+        config.set_main_option("script_location", str(folder))
+        command.upgrade(config, "head")
+    engine.dispose()
+
+
+def rows_of(path, sql):
+    """Return what a query yields, without this project's code."""
+    database = sqlite3.connect(path)
+    rows = database.execute(sql).fetchall()
+    database.close()
+    return rows
+
+
+def test_models_and_migrations_agree(tmp_path):
+    """``alembic check`` finds nothing to change in a migrated database."""
+    url = f"sqlite:///{tmp_path}/profiles.db"
+    upgrade_store(url)
+    engine = make_engine(parse_url(url))
+    with engine.connect() as connection:
+        command.check(migration_config(connection))
+    engine.dispose()
+
+
+def test_drift_is_found(store_with_profile):
+    """``alembic check`` does find a column that the models do not have."""
+    database = sqlite3.connect(store_with_profile)
+    database.execute("ALTER TABLE ops ADD COLUMN extra TEXT")
+    database.close()
+    engine = make_engine(parse_url(f"sqlite:///{store_with_profile}"))
+    with engine.connect() as connection, pytest.raises(CommandError, match="extra"):
+        command.check(migration_config(connection))
+    engine.dispose()
+
+
+def test_migrated_tables_are_those_of_the_models(store_with_profile):
+    """Columns, keys, checks and options of every table are made alike by models and migrations."""
+    made = dict(rows_of(store_with_profile, "SELECT name, sql FROM sqlite_master"))
+    dialect = create_engine("sqlite://").dialect
+    for name, table in Base.metadata.tables.items():
+        wanted = " ".join(str(CreateTable(table).compile(dialect=dialect)).split())
+        assert " ".join(made[name].split()) == wanted
+
+
+def test_known_revisions_are_those_of_the_migrations():
+    """The revisions that the store knows without Alembic are its scripts, oldest first."""
+    scripts = ScriptDirectory(str(Path(migrations.__file__).parent))
+    assert [script.revision for script in scripts.walk_revisions()] == [*reversed(REVISIONS)]
+
+
+def test_every_revision_has_a_database():
+    """One small database per revision is kept."""
+    assert [path.stem for path in OLD] == list(REVISIONS)
+
+
+@pytest.mark.parametrize("path", OLD, ids=lambda path: path.stem)
+def test_old_database_is_upgraded_read_and_written(tmp_path, path):
+    """A database of each revision, upgraded, holds what it held and takes new profiles."""
+    url = f"sqlite:///{shutil.copy(path, tmp_path)}"
+    assert current_revision(url) == path.stem
+    assert upgrade_store(url) == (path.stem, head_revision())
+    with open_store(url) as store:
+        assert store.read(1) == small_profile()
+        assert store.read(2) == small_profile(mode="eval", backward=False)
+        new = store.write(small_profile(batch_size=64))
+        assert store.read(new) == small_profile(batch_size=64)
+        assert store.query("PRAGMA foreign_key_check")[1] == []
+        assert store.query("PRAGMA integrity_check")[1] == [("ok",)]
+
+
+@pytest.mark.parametrize("path", OLD, ids=lambda path: path.stem)
+def test_upgraded_database_has_the_newest_schema(store_with_profile, tmp_path, path):
+    """A database of each revision, upgraded, has the tables and views of a new one."""
+    old = shutil.copy(path, tmp_path / "old.db")
+    upgrade_store(f"sqlite:///{old}")
+    schema = "SELECT type, name, replace(sql, '\"', '') FROM sqlite_master ORDER BY type, name"
+    assert rows_of(old, schema) == rows_of(store_with_profile, schema)
+
+
+def test_data_page_lists_every_file():
+    """The page of the data names every file that is kept there, with its size."""
+    folder = OLD[0].parent.parent
+    page = (folder / "README.md").read_text(encoding="utf-8")
+    kept = [*folder.glob("*.csv"), *folder.glob("*/*")]
+    assert len(kept) > len(OLD)
+    for path in kept:
+        name = path.relative_to(folder).as_posix()
+        assert f"| `{name}` | {path.stat().st_size} |" in page
+
+
+def test_rebuilt_table_keeps_the_rows_below_it(store_with_profile, tmp_path):
+    """A migration that copies, drops and renames the parent of all tables deletes no row."""
+    count = "SELECT (SELECT count(*) FROM ops), (SELECT count(*) FROM tensor_uses)"
+    assert rows_of(store_with_profile, count) == [(7, 11)]
+    folder = scripts_with(tmp_path, REBUILD.format(head=head_revision(), more=""))
+    upgrade_with(store_with_profile, folder)
+    assert rows_of(store_with_profile, count) == [(7, 11)]
+    assert rows_of(store_with_profile, "SELECT note FROM profiles") == [("none",)]
+    assert rows_of(store_with_profile, "PRAGMA foreign_key_check") == []
+
+
+@pytest.mark.parametrize(
+    ("more", "error"),
+    [("raise RuntimeError('half way')", RuntimeError),
+     ("op.execute('DELETE FROM profiles')", IntegrityError)],
+)  # fmt: skip
+def test_failed_migration_leaves_the_old_schema(store_with_profile, tmp_path, more, error):
+    """A migration that fails, or leaves rows without parent, changes nothing."""
+    folder = scripts_with(tmp_path, REBUILD.format(head=head_revision(), more=more))
+    with pytest.raises(error):
+        upgrade_with(store_with_profile, folder)
+    with open_store(f"sqlite:///{store_with_profile}") as store:
+        assert store.read(1) == small_profile()
+
+
+def test_foreign_keys_are_on_again_after_a_migration(tmp_path):
+    """The connection that migrated enforces foreign keys afterwards."""
+    engine = make_engine(parse_url(f"sqlite:///{tmp_path}/profiles.db"))
+    with engine.connect() as connection:
+        command.upgrade(migration_config(connection), "head")
+        assert connection.exec_driver_sql("PRAGMA foreign_keys").scalar() == 1
+    engine.dispose()
+
+
+def test_new_revision_is_made_from_the_template(store_with_profile, tmp_path):
+    """The template makes a revision that compiles and, without a change, does nothing."""
+    folder = tmp_path / "migrations"
+    shutil.copytree(Path(migrations.__file__).parent, folder)
+    engine = make_engine(parse_url(f"sqlite:///{store_with_profile}"))
+    with engine.connect() as connection:
+        config = migration_config(connection)
+        config.set_main_option("script_location", str(folder))
+        command.revision(config, "later", autogenerate=True, rev_id="9999")
+    engine.dispose()
+    script = folder / "versions" / "9999_later.py"
+    py_compile.compile(str(script), doraise=True)
+    assert script.read_text().count("    pass\n") == 2
+    upgrade_with(store_with_profile, folder)
+    assert rows_of(store_with_profile, "SELECT * FROM alembic_version") == [("9999",)]

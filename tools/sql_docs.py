@@ -1,0 +1,87 @@
+"""Writes docs/sql.md's answers and data/metadata.json: ``python tools/sql_docs.py``.
+
+Every SQL block of the page is run against ``data/example.db``; the table after it is its answer.
+The metadata tells Datasette what tables and columns mean, and offers the page's questions.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from pathlib import Path
+
+from queries.tables import Table, write_table
+from store import open_store
+from store.models import Base
+from store.views import VIEWS
+from tools.arguments import refuse_arguments
+
+ROOT = Path(__file__).parent.parent
+PAGE = ROOT / "docs" / "sql.md"
+EXAMPLE = ROOT / "data" / "example.db"
+METADATA = ROOT / "data" / "metadata.json"
+QUESTION = re.compile(r"### ([^\n]*)\n\n```sql\n(.*?)```\n(?:\n\|.*?\n(?=\n|\Z))?", re.DOTALL)
+VIEW = re.compile(r"^- `(\w+)`: (.*)$", re.MULTILINE)
+
+
+def questions(page: str) -> dict[str, str]:
+    """Return the queries of the page, by question."""
+    return {match.group(1): match.group(2) for match in QUESTION.finditer(page)}
+
+
+def answer(sql: str) -> str:
+    """Return a query's answer as a Markdown table, as ``query-profiles sql --format md`` does."""
+    with open_store(f"sqlite:///{EXAMPLE}", read_only=True) as store:
+        columns, rows = store.query(sql)
+    out = io.StringIO()
+    write_table(Table(columns, rows), "md", out)
+    return out.getvalue()
+
+
+def with_answers(page: str) -> str:
+    """Return the page with the current answer below each query."""
+    return QUESTION.sub(lambda m: f"### {m[1]}\n\n```sql\n{m[2]}```\n\n{answer(m[2])}", page)
+
+
+def metadata(page: str) -> str:
+    """Return Datasette's metadata for a database of profiles, under the names of ours."""
+    tables: dict[str, dict[str, object]] = {
+        name: {
+            "description": table.comment,
+            "columns": {column.name: column.comment for column in table.columns},
+        }
+        for name, table in Base.metadata.tables.items()
+    }
+    meaning = {view.name: {c.name: c.comment for c in view.columns} for view in VIEWS}
+    for name, description in VIEW.findall(page):
+        tables[name] = {
+            "description": description,
+            "columns": meaning[name],
+            "units": {column: "byte" for column in meaning[name] if column.endswith("_bytes")},
+        }
+    tables["profile_totals"]["sort_desc"] = "peak_bytes"
+    tables["profile_totals"]["facets"] = ["zoo", "mode", "target"]
+    tables["models"]["label_column"] = "name"
+    queries = {
+        re.sub(r"\W+", "_", title).strip("_").lower(): {"title": title, "sql": sql.strip()}
+        for title, sql in questions(page).items()
+    }
+    whole = {
+        "title": "Profiles of PyTorch models",
+        "description": "Sizes are bytes, times microseconds; FLOPs are 2 * macs + pointwise FLOPs.",
+        "databases": {n: {"tables": tables, "queries": queries} for n in ("example", "profiles")},
+    }
+    return json.dumps(whole, indent=1) + "\n"
+
+
+def main() -> None:
+    """Write both files."""
+    page = with_answers(PAGE.read_text("utf-8"))
+    PAGE.write_text(page, "utf-8")
+    METADATA.write_text(metadata(page), "utf-8")
+
+
+if __name__ == "__main__":
+    refuse_arguments(__doc__)
+    main()
