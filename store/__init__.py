@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from store.revisions import head_revision
 
 if TYPE_CHECKING:
-    from store.identity import identity
+    from store.identities import identity
     from store.session import DEFAULT_URL, Store, current_revision, open_store, upgrade_store
 
 __all__ = [
@@ -24,7 +24,7 @@ __all__ = [
     "upgrade_store",
 ]
 
-_HOMES = dict.fromkeys(__all__, "store.session") | {"identity": "store.identity"}
+_HOMES = dict.fromkeys(__all__, "store.session") | {"identity": "store.identities"}
 
 
 def __getattr__(name: str) -> Any:

@@ -10,7 +10,7 @@ from sqlalchemy import Connection, Table, delete, exists, insert, literal_column
 from sqlalchemy.exc import DBAPIError
 
 from store.errors import InvalidProfile, ProfileExists
-from store.identity import digest, identity
+from store.identities import digest, identity
 from store.models import Base
 from store.records import MAX_INTEGER, Profile, ProfileInfo, Totals
 from store.revisions import head_revision

@@ -5,11 +5,9 @@ from pathlib import Path
 
 import pytest
 from command import export_profiles, only_line
-from postgresql_server import make_database, server
+from postgresql_server import make_database
 
 from store import open_store
-
-__all__ = ["server"]  # a fixture
 
 MODELS = Path(__file__).parents[1] / "user_models"
 ASKED = ("--model", "toy_nets:Net", "--module-path", MODELS, "--input", "float32[4,8]")

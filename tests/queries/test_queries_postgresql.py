@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import pytest
 from click.testing import CliRunner
-from postgresql_server import make_database, server, template
+from postgresql_server import make_database
 
 from queries import load_graph
 from queries.cli import cli
 from store import open_store
 from tools.sql_docs import EXAMPLE
-
-__all__ = ["server", "template"]  # fixtures
 
 FILE = f"sqlite:///{EXAMPLE}"
 QUESTIONS = (

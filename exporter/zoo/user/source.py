@@ -165,7 +165,7 @@ def is_installed(file: str) -> bool:
     path = Path(file)
     if {"site-packages", "dist-packages"} & set(path.parts) or file.startswith("<"):
         return True
-    ours = [Path(__file__).parents[2] / name for name in ("exporter", "store", "migrations")]
+    ours = [Path(__file__).parents[3] / name for name in ("exporter", "store", "migrations")]
     homes = [Path(sysconfig.get_path("stdlib")), *ours]
     return file in ("built-in", "frozen") or any(path.is_relative_to(home) for home in homes)
 
