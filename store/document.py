@@ -1,8 +1,7 @@
-"""The page that describes the schema: ``python -m store.document > docs/schema.md``."""
+"""The page that describes the schema, docs/schema.md."""
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
 
 from sqlalchemy import BigInteger, Double, ForeignKeyConstraint, Text, UniqueConstraint
@@ -23,7 +22,7 @@ ORDER = (
 
 INTRODUCTION = """# Schema
 
-The tables and views of revision {revision}, as `python -m store.document` prints them.
+The tables and views of revision {revision}, written by `python -m tools.regenerate schema`.
 
 No column holds NULL.
 What is absent is -1 in an identifier, '' in a text and [] in a JSON list.
@@ -36,7 +35,7 @@ Sums over many rows may pass 2^63-1, where SQLite's `sum()` fails: add such coun
 """
 
 
-def schema_page() -> str:
+def updated(_: str = "") -> str:
     """Return the page, Markdown with one section per table and view."""
     sections = [_table_section(Base.metadata.tables[name]) for name in ORDER]
     introduction = INTRODUCTION.format(revision=head_revision())
@@ -96,7 +95,3 @@ def _rules(table: Table) -> Iterator[str]:
 
 def _escaped(comment: str | None) -> str:
     return (comment or "").replace("|", "\\|")
-
-
-if __name__ == "__main__":
-    sys.stdout.write(schema_page())

@@ -1,4 +1,4 @@
-"""Writes the tables of docs/accuracy.md anew: ``python tools/accuracy_docs.py``."""
+"""The tables of docs/accuracy.md."""
 
 from __future__ import annotations
 
@@ -11,10 +11,8 @@ from zoo_profiles import MODELS, profile_of
 
 from exporter import profile_model
 from exporter.settings import Settings
-from tools.arguments import refuse_arguments
 
 ROOT = Path(__file__).parents[1]
-DOCUMENT = ROOT / "docs" / "accuracy.md"
 MIB = 1 << 20
 
 
@@ -106,8 +104,3 @@ def updated(text: str) -> str:
         after = rest.partition(end)[2]
         text = f"{before}{begin}\n{make()}\n\n{end}{after}"
     return text
-
-
-if __name__ == "__main__":
-    refuse_arguments(__doc__)
-    DOCUMENT.write_text(updated(DOCUMENT.read_text(encoding="utf-8")), encoding="utf-8")

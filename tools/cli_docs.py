@@ -1,15 +1,17 @@
-"""Writes the help of every command into docs/cli.md: ``python tools/cli_docs.py``."""
+"""The help of every command, for docs/cli.md."""
+
+from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from exporter.cli.main import cli
-from tools.arguments import refuse_arguments
 
-PAGE = Path(__file__).parents[1] / "docs" / "cli.md"
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 SLOT = re.compile(r"<!-- help: (.*?) -->\n.*?<!-- end -->", re.DOTALL)
 
 
@@ -38,8 +40,3 @@ def with_help(page: str) -> str:
     if helps:
         raise LookupError(f"docs/cli.md has no slot for {sorted(helps)}")
     return page
-
-
-if __name__ == "__main__":
-    refuse_arguments(__doc__)
-    PAGE.write_text(with_help(PAGE.read_text("utf-8")), "utf-8")

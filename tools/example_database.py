@@ -1,18 +1,17 @@
-"""Make ``data/example.db``: ``python tools/example_database.py`` from the root of the repository.
+"""The database ``data/example.db``.
 
 A handful of small models, small enough to ship and different enough to ask about.
 """
 
 from __future__ import annotations
 
-import sqlite3
 import subprocess
 import sys
 from pathlib import Path
 
-from tools.arguments import refuse_arguments
+from tools.databases import replaced
 
-EXAMPLE = Path(__file__).parent.parent / "data" / "example.db"
+EXAMPLE = Path(__file__).parents[1] / "data" / "example.db"
 RUNS = (
     ["--model", "resnet18", "--batch-size", "4", "--batch-size", "8"],
     ["--model", "vgg11", "--model", "googlenet", "--model", "mobilenet_v3_small"],
@@ -20,18 +19,13 @@ RUNS = (
 )
 
 
-def main() -> None:
-    """Profile the models into a fresh database and make it one small file."""
-    EXAMPLE.unlink(missing_ok=True)
+def _make(path: Path) -> None:
+    """Profile the models, each always under the same number."""
     for run in RUNS:
-        command = [sys.executable, "-m", "exporter.cli.main", "--quiet", "--db", str(EXAMPLE), *run]
-        subprocess.run(command, check=True)
-    database = sqlite3.connect(EXAMPLE)
-    database.execute("PRAGMA journal_mode=DELETE")
-    database.execute("VACUUM")
-    database.close()
+        words = ["--workers", "1", "--quiet", "--db", str(path), *run]
+        subprocess.run([sys.executable, "-m", "exporter.cli.main", *words], check=True)
 
 
-if __name__ == "__main__":
-    refuse_arguments(__doc__)
-    main()
+def write() -> bool:
+    """Profile the models again if what they give has changed; return whether it had."""
+    return replaced(EXAMPLE, _make)

@@ -1,4 +1,4 @@
-"""Writes the outputs of README.md's examples: ``python tools/readme.py``.
+"""The outputs of README.md's examples.
 
 Every block after an ``example`` mark is run, in order, in one empty folder; what it printed stands
 below the command, or in the block below the program.
@@ -11,8 +11,6 @@ import subprocess
 import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
-
-from tools.arguments import refuse_arguments
 
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
@@ -56,8 +54,3 @@ def with_outputs(page: str) -> str:
         return PYTHON.sub(
             lambda m: f"{m[1]}{m[2]}```\n\n```text\n{run_program(m[2], folder)}```\n", page
         )
-
-
-if __name__ == "__main__":
-    refuse_arguments(__doc__)
-    README.write_text(with_outputs(README.read_text()))

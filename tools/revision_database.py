@@ -1,12 +1,10 @@
 """Make the database of the newest schema revision that ``data/revisions`` keeps.
 
-Run it once for a new revision, from the root of the repository: ``python -m tools.regenerate``.
 A database of an older revision is never made again: it is what that revision really wrote.
 """
 
 from __future__ import annotations
 
-import sqlite3
 from pathlib import Path
 
 from store import head_revision, open_store
@@ -26,7 +24,7 @@ from store.records import (
     TensorUse,
     Totals,
 )
-from tools.arguments import refuse_arguments
+from tools.databases import replaced
 
 REVISIONS = Path(__file__).parent.parent / "data" / "revisions"
 
@@ -125,21 +123,13 @@ def small_profile(**settings: object) -> Profile:
     )  # fmt: skip
 
 
-def main() -> None:
-    """Write the database of the newest revision: two profiles of one model."""
-    path = REVISIONS / f"{head_revision()}.db"
-    REVISIONS.mkdir(parents=True, exist_ok=True)
-    path.unlink(missing_ok=True)
+def _make(path: Path) -> None:
+    """Write a database of the newest revision: two profiles of one model."""
     with open_store(f"sqlite:///{path}", create=True) as store:
         store.write(small_profile())
         store.write(small_profile(mode="eval", backward=False))
-    database = sqlite3.connect(path)
-    database.execute("PRAGMA journal_mode=DELETE")
-    database.execute("PRAGMA page_size=1024")  # most tables hold a few rows
-    database.execute("VACUUM")
-    database.close()
 
 
-if __name__ == "__main__":
-    refuse_arguments(__doc__)
-    main()
+def write() -> bool:
+    """Make the database of the newest revision if it is out of date; return whether it was."""
+    return replaced(REVISIONS / f"{head_revision()}.db", _make, page_bytes=1024)

