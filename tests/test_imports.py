@@ -77,9 +77,3 @@ def test_commands_start_without_heavy_libraries(module: str) -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT
     )
     assert result.stdout.strip() == "[]"
-
-
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_file_stays_below_400_lines(path: Path) -> None:
-    """A longer file has more than one duty."""
-    assert len(path.read_text().splitlines()) <= 400

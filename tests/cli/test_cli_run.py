@@ -16,8 +16,12 @@ from store import open_store
 
 # The smallest runs there are: no backward, small images.
 SMALL = ("--image-size", "64", "--forward-only", "--workers", "1")
-# Takes long enough for a signal to come in the middle.
-SEVERAL = ("--model", "squeezenet*", "--model", "alexnet", "--model", "vgg*")
+# A model that ends, one that never does, and one that is not reached: whenever a signal comes, it
+# comes in the middle.
+NEVER_ENDING = (
+    "--module-path", str(Path(__file__).parents[1] / "user_models"), "--input", "float[4,8]",
+    "--model", "toy_nets:Net", "--model", "toy_nets:hangs", "--model", "toy_nets:other_default",
+)  # fmt: skip
 
 
 def stored(path: Path) -> list[str]:
@@ -135,7 +139,7 @@ def test_end_by_signal_leaves_whole_profiles(number, status, says, tmp_path) -> 
     """However a run is ended, what was finished is whole, and its workers end with it."""
     path = tmp_path / "profiles.db"
     process = subprocess.Popen(
-        [*EXPORT_PROFILES, "--db", str(path), "--workers", "1", *SEVERAL],
+        [*EXPORT_PROFILES, "--db", str(path), "--workers", "1", *NEVER_ENDING],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -143,7 +147,7 @@ def test_end_by_signal_leaves_whole_profiles(number, status, says, tmp_path) -> 
         start_new_session=True,
     )
     first = process.stderr.readline()  # the first model is stored
-    assert first.startswith("alexnet")
+    assert first.startswith("toy_nets:Net")
     workers = processes_of(process.pid)
     assert len(workers) == 1
     if number == signal.SIGINT:
@@ -155,29 +159,27 @@ def test_end_by_signal_leaves_whole_profiles(number, status, says, tmp_path) -> 
     assert "Traceback" not in rest
     assert says in rest
     wait_until(lambda: not any(map(is_running, workers)))
-    models = stored(path)
-    assert "alexnet" in models
-    assert len(models) < 11  # alexnet, two squeezenets, eight vggs
+    assert stored(path) == ["toy_nets:Net"]
 
 
 def test_dead_worker_costs_one_model(tmp_path) -> None:
     """A worker that is killed is the failure of its model; another one does the rest."""
     path = tmp_path / "profiles.db"
-    models = ("--model", "alexnet", "--model", "squeezenet1_1")
     process = subprocess.Popen(
-        [*EXPORT_PROFILES, "--db", str(path), *SMALL, *models],
+        [*EXPORT_PROFILES, "--db", str(path), "--workers", "1", *NEVER_ENDING],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         cwd=REPOSITORY,
     )
-    wait_until(lambda: processes_of(process.pid))
-    os.kill(processes_of(process.pid)[0], signal.SIGKILL)  # while it imports torch
+    assert process.stderr.readline().startswith("toy_nets:Net")
+    wait_until(lambda: processes_of(process.pid))  # a user's model has a worker to itself
+    os.kill(processes_of(process.pid)[0], signal.SIGKILL)
     _, errors = process.communicate(timeout=300)
     assert process.returncode == 1
-    assert errors.splitlines()[-1].startswith("failed: alexnet: the worker process was")
+    assert errors.splitlines()[-1].startswith("failed: toy_nets:hangs: the worker process was")
     assert "SIGKILL" in errors
-    assert stored(path) == ["squeezenet1_1"]
+    assert stored(path) == ["toy_nets:Net", "toy_nets:other_default"]
 
 
 def limit_files(size: int) -> None:

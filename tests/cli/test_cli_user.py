@@ -51,27 +51,36 @@ def own(path: Path, *arguments: object, folder: Path = MODELS):
     return export_profiles("--db", path, "--module-path", folder, *arguments)
 
 
-def test_model_that_crashes_hangs_or_exhausts_memory_costs_itself_only(tmp_path) -> None:
+def test_model_that_crashes_or_exhausts_memory_costs_itself_only(tmp_path) -> None:
     """Each is reported with its cause, and those after it are stored, unharmed."""
     path = tmp_path / "profiles.db"
-    names = ("crashes", "hangs", "hogs", "other_default", "Net")
+    names = ("crashes", "hogs", "other_default", "Net")
     models = [word for name in names for word in ("--model", f"toy_nets:{name}")]
-    limits = ("--timeout", "20", "--max-memory", "2G")
-    done = own(path, *models, *limits, "--input", "float[4,8]", "--input", "2", "--json", "--quiet")
+    asked = (*models, "--max-memory", "2G", "--input", "float[4,8]", "--input", "2")
+    done = own(path, *asked, "--json", "--quiet")
     assert done.returncode == 1
-    summary = json.loads(done.stdout)
-    failed = {item["model"]: item["error"] for item in summary["failed"]}
-    assert set(failed) == {"toy_nets:crashes", "toy_nets:hangs", "toy_nets:hogs"}
+    failed = {item["model"]: item["error"] for item in json.loads(done.stdout)["failed"]}
+    assert set(failed) == {"toy_nets:crashes", "toy_nets:hogs"}
     assert "killed by SIGSEGV" in failed["toy_nets:crashes"]
-    assert "took longer than 20 s (--timeout)" in failed["toy_nets:hangs"]
     assert "more than 2,048 MiB of memory (--max-memory)" in failed["toy_nets:hogs"]
     assert "toy_nets.py:" in failed["toy_nets:hogs"]
-    assert len(done.stderr.splitlines()) == 3
+    assert len(done.stderr.splitlines()) == 2
     # 8 * 2 weights and 2 biases; another model's default type does not spread
     assert rows(path, "zoo, model, batch_size, param_bytes") == [
         ("user", "toy_nets:Net", 4, 4 * 18),
         ("user", "toy_nets:other_default", 4, 8 * 18),
     ]
+
+
+def test_model_that_hangs_is_given_up(tmp_path) -> None:
+    """It is reported with its limit, and so is the next one: each has a worker of its own."""
+    models = ("--model", "toy_nets:hangs", "--model", "toy_nets:hangs_too")
+    asked = (*models, "--workers", "1", "--timeout", "3", "--input", "float[4,8]")
+    done = own(tmp_path / "profiles.db", *asked, "--json", "--quiet")
+    assert done.returncode == 1
+    failed = {item["model"]: item["error"] for item in json.loads(done.stdout)["failed"]}
+    assert set(failed) == {"toy_nets:hangs", "toy_nets:hangs_too"}
+    assert all("took longer than 3 s (--timeout)" in error for error in failed.values())
 
 
 def test_own_model_is_skipped_until_its_source_changes(tmp_path) -> None:

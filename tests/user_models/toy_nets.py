@@ -102,6 +102,10 @@ def hangs():
         pass
 
 
+def hangs_too():
+    hangs()
+
+
 def hogs():
     parts = []
     while True:
