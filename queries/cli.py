@@ -1,4 +1,4 @@
-"""The command ``query-profiles``: parse, echo, translate errors.
+"""The command ``query-profiles``: parse and echo.
 
 What a subcommand needs is imported in it: ``list`` loads no graph or plotting library.
 """
@@ -10,16 +10,15 @@ from typing import Any
 
 import click
 
-from queries.cli_errors import status_of
 from queries.cli_options import (
     cut,
-    database_option,
     format_option,
     opened,
     the_profile,
     top_option,
 )
 from queries.tables import Table, field_names, table_of, write_table
+from store.command import database_option, run_command
 
 
 @click.group(
@@ -391,8 +390,8 @@ def export(profile: str, name: str, output: str, device: str, url: str) -> None:
 
 
 def main() -> None:
-    """Run the command; whatever is wrong is said in one line, and a closed pipe is no matter."""
-    sys.exit(status_of(cli))
+    """Run the command, and end the process with its exit status."""
+    run_command(cli, "query-profiles")
 
 
 if __name__ == "__main__":

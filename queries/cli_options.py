@@ -16,20 +16,6 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 
-DEFAULT_URL = "sqlite:///data/profiles.db"
-
-
-def database_option(command: Callable[P, R]) -> Callable[P, R]:
-    """Add ``--db``; it arrives as ``url``."""
-    return click.option(
-        "--db",
-        "url",
-        metavar="URL",
-        default=DEFAULT_URL,
-        show_default=True,
-        help="Database: a URL, or the path of an SQLite file.",
-    )(command)
-
 
 def format_option(command: Callable[P, R]) -> Callable[P, R]:
     """Add ``--format``."""

@@ -21,7 +21,8 @@ def write_whole(path: str, data: bytes) -> None:
         OutputError: if it cannot be written; a file that was there before is untouched.
     """
     if path == "-":
-        _to_standard_output(data)
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
         return
     if not path:
         raise QuestionError("the output has no name; give -o a file, or - for standard output")
@@ -35,13 +36,6 @@ def write_whole(path: str, data: bytes) -> None:
         raise OutputError(f"cannot write {path}: {error.strerror}") from error
     except RuntimeError as error:  # how Python before 3.13 says that links go in a circle
         raise OutputError(f"cannot write {path}: {error}") from error
-
-
-def _to_standard_output(data: bytes) -> None:
-    if sys.stdout is None:
-        raise OutputError("standard output is closed; name a file")
-    sys.stdout.buffer.write(data)
-    sys.stdout.buffer.flush()
 
 
 def _replace(target: Path, data: bytes) -> None:

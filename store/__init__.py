@@ -12,7 +12,7 @@ from store.revisions import head_revision
 
 if TYPE_CHECKING:
     from store.identities import identity
-    from store.session import DEFAULT_URL, Store, current_revision, open_store, upgrade_store
+    from store.session import Store, current_revision, open_store, upgrade_store
 
 __all__ = [
     "DEFAULT_URL",
@@ -23,6 +23,8 @@ __all__ = [
     "open_store",
     "upgrade_store",
 ]
+
+DEFAULT_URL = "sqlite:///data/profiles.db"
 
 _HOMES = dict.fromkeys(__all__, "store.session") | {"identity": "store.identities"}
 

@@ -41,7 +41,7 @@ def parse_url(text: str) -> URL:
         url = URL.create("sqlite", database=text) if is_path else make_url(text)
     except (ArgumentError, ValueError):  # the latter for a port that is no number
         raise _no_address(text) from None
-    if is_sqlite(url) and url.host is not None:
+    if (is_sqlite(url) and url.host is not None) or "@" in (url.host or ""):
         raise _no_address(text)
     if url.drivername in {"postgresql", "postgres"}:
         url = url.set(drivername="postgresql+psycopg")
@@ -70,8 +70,8 @@ def _no_address(text: str) -> StoreError:
 
 
 def shown(url: URL) -> str:
-    """Return an address as messages show it, its password hidden."""
-    return url.render_as_string(hide_password=True)
+    """Return an address as messages show it, without its password."""
+    return url.difference_update_query(["password"]).render_as_string(hide_password=True)
 
 
 def is_sqlite(url: URL) -> bool:

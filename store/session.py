@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 from sqlalchemy import URL, Connection, Engine, inspect, text
 from sqlalchemy.exc import OperationalError, ResourceClosedError, SQLAlchemyError
 
-from store import revisions
+from store import DEFAULT_URL, revisions
 from store.addresses import (
     BEGIN_WRITING,
     check_file,
@@ -45,8 +45,6 @@ if TYPE_CHECKING:
     from alembic.config import Config
 
     from store.records import Profile, ProfileInfo, Totals
-
-DEFAULT_URL = "sqlite:///data/profiles.db"
 
 # The environment that Alembic runs in is one per process.
 _UPGRADING = threading.Lock()

@@ -5,17 +5,8 @@ import sys
 from pathlib import Path
 
 REPOSITORY = Path(__file__).parents[1]
-# What is nearly a database's address, and what an answer to it shows.
-MALFORMED = [
-    ("", "sqlite:///profiles.db"),
-    ("sqlite:", "sqlite:///profiles.db"),
-    ("sqlite://x.db", "sqlite:///x.db"),
-    ("sqlite:x.db", "sqlite:///x.db"),
-    ("sqlite:/x", "sqlite:////x"),
-    ("postgres:/x", "postgresql+psycopg://USER@HOST:PORT/DATABASE"),
-    ("postgresql://u:secret@host:port/x", "postgresql+psycopg://USER@HOST:PORT/DATABASE"),
-]
 EXPORT_PROFILES = (sys.executable, "-c", "from exporter.cli.main import main; main()")
+QUERY_PROFILES = (sys.executable, "-c", "from queries.cli import main; main()")
 
 
 def export_profiles(*arguments: object, **options: object) -> subprocess.CompletedProcess:

@@ -13,6 +13,8 @@ ROOT = Path(__file__).parent.parent
 PACKAGES = ("exporter", "store", "queries", "migrations")
 FILES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
 
+COMMAND = ROOT / "store" / "command.py"  # what both commands have in common
+
 # What a package may import of the project.
 MAY_IMPORT = {
     "exporter": {"exporter", "store"},
@@ -50,8 +52,21 @@ def test_file_imports_only_what_its_package_may(path: Path) -> None:
     for library, homes in HOMES.items():
         if library in imported:
             assert package in homes
-    if "click" in imported:
-        assert path.name.startswith("cli") or path.parent.name == "cli"
+    if "click" in imported or "store.command" in path.read_text():
+        assert path == COMMAND or path.parent.name == "cli" or path.name.startswith("cli")
+
+
+def test_store_is_used_without_click(tmp_path: Path) -> None:
+    """A program that creates and reads a database loads nothing that only commands need."""
+    code = (
+        "import sys; from store import open_store; "
+        f"open_store(r'{tmp_path / 'profiles.db'}', create=True).totals(); "
+        "print([m for m in ('click', 'rich', 'store.command') if m in sys.modules])"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT
+    )
+    assert result.stdout.strip() == "[]"
 
 
 def test_revisions_import_no_project_code() -> None:

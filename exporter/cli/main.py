@@ -1,4 +1,4 @@
-"""The command ``export-profiles``: parse, echo, translate errors.
+"""The command ``export-profiles``: parse and echo.
 
 torch is imported by the workers only, and the database layer only when a database is opened: help
 and listings answer at once.
@@ -7,7 +7,6 @@ and listings answer at once.
 from __future__ import annotations
 
 import os
-import sys
 from importlib.metadata import version
 from typing import Any
 
@@ -22,10 +21,10 @@ from exporter.cli.options import (
     selection_options,
     settings_asked,
 )
-from exporter.cli.run import database_option, profile, refusal, shown
+from exporter.cli.run import profile
 from exporter.pipeline.jobs import Job, Limits
 from exporter.zoo.registry import load_zoo, names_of, select_models
-from store.errors import ProfileError
+from store.command import database_option, run_command, shown
 
 
 def print_version(context: click.Context, _option: click.Parameter, value: bool) -> None:
@@ -96,8 +95,10 @@ def cli(context: click.Context, /, **options: Any) -> None:
         return
     try:
         jobs = jobs_asked(context, options)
-    except (ProfileError, ValueError) as error:
-        raise refusal(error) from error
+    except UnicodeError:
+        raise
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
     if options["only_list"]:
         click.echo("\n".join(dict.fromkeys(job.model for job in jobs)))
         return
@@ -153,10 +154,7 @@ def upgrade(url: str) -> None:
     """
     from store import upgrade_store
 
-    try:
-        before, after = upgrade_store(url)
-    except ProfileError as error:
-        raise refusal(error) from error
+    before, after = upgrade_store(url)
     if before == after:
         change = f"is at the newest schema, {after}"
     else:
@@ -175,32 +173,15 @@ def current(url: str) -> None:
     """
     from store import current_revision, head_revision
 
-    try:
-        revision, newest = current_revision(url), head_revision()
-    except ProfileError as error:
-        raise refusal(error) from error
+    revision, newest = current_revision(url), head_revision()
     has = f"has schema {revision}" if revision else "has no tables yet"
     state = "which is the newest" if revision == newest else f"the newest is {newest}"
     click.echo(f"{shown(url)}: {has}, {state}")
 
 
 def main() -> None:
-    """Run the command; whatever is wrong is said in one line, and so is an interrupt."""
-    try:
-        status = cli.main(prog_name="export-profiles", standalone_mode=False)
-        sys.stdout.flush()
-    except click.ClickException as error:
-        click.echo(f"Error: {error.format_message()}", err=True)
-        status = error.exit_code
-    except OSError as error:
-        if not isinstance(error, BrokenPipeError):  # whose reader has seen enough
-            click.echo(f"Error: the output cannot be written: {error.strerror}", err=True)
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        status = 1
-    except (click.Abort, KeyboardInterrupt):
-        click.echo("interrupted", err=True)
-        status = 130
-    sys.exit(status)
+    """Run the command, and end the process with its exit status."""
+    run_command(cli, "export-profiles")
 
 
 if __name__ == "__main__":

@@ -5,14 +5,12 @@ import sqlite3
 import subprocess
 import sys
 from contextlib import closing
-from pathlib import Path
 
 import click
 import pytest
-from command import EXPORT_PROFILES, MALFORMED, REPOSITORY, export_profiles, only_line
+from command import export_profiles, only_line
 
-from exporter.cli.run import DEFAULT_DB, shown
-from store import DEFAULT_URL, head_revision
+from store import head_revision
 from tools.cli_docs import commands
 
 OWN = ("--model", "torch.nn:Identity")
@@ -100,40 +98,6 @@ def test_wrong_usage_is_refused_in_only_line(arguments, says, tmp_path) -> None:
     assert not database.exists()
 
 
-def test_database_is_shown_without_its_password() -> None:
-    """A path stays what it is, that of a URL is shown alone, and a password is never shown."""
-    assert shown("some/profiles.db") == "some/profiles.db"
-    assert shown("postgresql://u:secret@host/db") == "postgresql://u:***@host/db"
-    assert shown("sqlite:////var/profiles.db") == "/var/profiles.db"
-
-
-def test_default_database_is_that_of_the_store() -> None:
-    """The command and the store agree on where profiles live."""
-    assert DEFAULT_DB == DEFAULT_URL
-
-
-def test_output_may_be_cut_off() -> None:
-    """A reader that closes the pipe early causes no traceback."""
-    with subprocess.Popen(
-        [*EXPORT_PROFILES, "--list"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
-        process.stdout.close()
-        assert process.stderr.read() == ""
-    assert process.returncode == 1
-
-
-@pytest.mark.parametrize("arguments", [["--list"], ["--help"], ["db", "--help"]])
-def test_output_that_cannot_be_written_is_told(arguments) -> None:
-    """A full disk under the output is said in one line."""
-    with Path("/dev/full").open("w") as full:
-        done = subprocess.run(
-            [*EXPORT_PROFILES, *arguments],
-            stdout=full, stderr=subprocess.PIPE, text=True, check=False,
-        )  # fmt: skip
-    assert done.returncode == 1
-    assert "cannot be written: No space left" in only_line(done.stderr)
-
-
 @pytest.mark.parametrize("command", [["--model", "alexnet"], ["db", "upgrade"], ["db", "current"]])
 @pytest.mark.parametrize("what", ["junk", "folder", "newer", "foreign", "scheme"])
 def test_unusable_databases_are_refused(what, command, tmp_path) -> None:
@@ -160,25 +124,6 @@ def test_unusable_databases_are_refused(what, command, tmp_path) -> None:
     assert (done.returncode, done.stdout) == (2, "")
     assert "profiles.db" in only_line(done.stderr)
     assert (path.read_bytes() if path.is_file() else b"") == before
-
-
-@pytest.mark.parametrize(("url", "way_out"), MALFORMED)
-def test_malformed_address_is_refused_with_the_right_one(url, way_out) -> None:
-    """What is nearly an address makes no file; the answer shows how one is written."""
-    done = export_profiles("db", "upgrade", "--db", url)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert way_out in only_line(done.stderr)
-    assert "secret" not in done.stderr
-    assert not (REPOSITORY / "x.db").exists()
-
-
-@pytest.mark.parametrize("url", [":memory:", "sqlite://", "sqlite:///", "sqlite:///:memory:"])
-@pytest.mark.parametrize("command", [["--model", "alexnet"], ["db", "upgrade"], ["db", "current"]])
-def test_database_in_memory_is_refused(url, command) -> None:
-    """What would be gone when the command ends is not filled."""
-    done = export_profiles(*command, "--db", url)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "a file is written sqlite:///profiles.db" in only_line(done.stderr)
 
 
 @pytest.mark.parametrize(("name", "command"), list(commands()))
