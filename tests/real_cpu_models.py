@@ -18,20 +18,6 @@ NO_COMPARISON = {
 }
 
 
-# The gradient of a convolution's weights runs in oneDNN on copies of the weights in its own
-# layouts: several times the weights, for a moment. Where these are large beside the rest, the real
-# peak passes 3 % above the prediction. Measured with one thread, AVX-512: prediction / record - 1.
-HIGHER_PEAKS = {
-    "convnext_base": -0.028,  # inside here, but another processor's kernels may take more
-    "convnext_small": -0.040,  # 7 x 7 depthwise, 768 channels: 38.7 MB for weights of 0.15 MB
-    "convnext_tiny": -0.068,
-    "vit_b_32": -0.051,  # 32 x 32 patches: 37.8 MB for weights of 9.4 MB
-    "mc3_18": -0.069,
-    "deeplabv3_mobilenet_v3_large": -0.229,  # dilated 3 x 3 from 960 channels
-    "deeplabv3_resnet50": -0.033,
-}
-
-
 VIDEO = ("mc3_18", "r3d_18", "r2plus1d_18")
 
 
