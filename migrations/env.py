@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from alembic import context
 from sqlalchemy.exc import IntegrityError
 
-from store.models import Base
+from store.models import METADATA
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -31,7 +31,7 @@ def _migrate(connection: Connection) -> None:
     """Run the migrations in one transaction, so that a failed one leaves the old schema."""
     context.configure(
         connection=connection,
-        target_metadata=Base.metadata,
+        target_metadata=METADATA,
         include_object=_include_object,
         render_as_batch=connection.dialect.name == "sqlite",
         transactional_ddl=True,

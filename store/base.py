@@ -1,4 +1,4 @@
-"""What all tables share: the naming of constraints, and one function per kind of column."""
+"""What all tables share: names of constraints, and what follows from a column's declaration."""
 
 from __future__ import annotations
 
@@ -7,18 +7,26 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import (
     BigInteger,
     CheckConstraint,
+    Column,
     Double,
     ForeignKeyConstraint,
     Index,
     Integer,
     MetaData,
     PrimaryKeyConstraint,
+    Table,
     Text,
+    UniqueConstraint,
 )
-from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+
+from store.columns import columns
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from sqlalchemy.sql.schema import SchemaItem
+
+    from store.columns import Column as Declared
 
 # Without names, SQLite's constraints could be neither altered nor recognised in an error.
 NAMING_CONVENTION = {
@@ -29,87 +37,115 @@ NAMING_CONVENTION = {
     "ck": "ck_%(table_name)s_%(constraint_name)s",
 }
 
-
-class Base(DeclarativeBase):
-    """The tables of the schema."""
-
-    metadata = MetaData(naming_convention=NAMING_CONVENTION)
+METADATA = MetaData(naming_convention=NAMING_CONVENTION)
 
 
-def number(comment: str) -> Mapped[int]:
-    """Return a column of identifiers, positions or flags: integers below 2**31."""
-    return mapped_column(Integer, nullable=False, autoincrement=False, comment=comment)
+def entity_table(
+    name: str, comment: str, own: Sequence[Column[Any]], declared: Iterable[Declared], *unique: str,
+    references: Sequence[SchemaItem] = (),
+) -> Table:  # fmt: skip
+    """Return a table whose rows the database numbers, and never twice by the same number.
 
-
-def count(comment: str) -> Mapped[int]:
-    """Return a column of counts or bytes: integers below 2**63."""
-    return mapped_column(BigInteger, nullable=False, comment=comment)
-
-
-def text(comment: str) -> Mapped[str]:
-    """Return a column of text."""
-    return mapped_column(Text, nullable=False, comment=comment)
-
-
-def real(comment: str) -> Mapped[float]:
-    """Return a column of double-precision numbers."""
-    return mapped_column(Double, nullable=False, comment=comment)
-
-
-def surrogate(comment: str) -> Mapped[int]:
-    """Return a primary key that the database counts up and never gives out twice."""
-    return mapped_column(Integer, primary_key=True, autoincrement=True, comment=comment)
-
-
-def one_of(column: str, values: Sequence[str]) -> CheckConstraint:
-    """Return the check that a column holds one of some texts.
-
-    Written as a chain of ORs: for ``IN`` with more than two values SQLite builds a table of them
-    for every row, which makes writing a profile 1.7 times slower.
+    Args:
+        name: of the table.
+        comment: what its rows are.
+        own: columns that are in no record, the number first.
+        declared: the columns of records.
+        unique: names of the columns that tell two rows apart.
+        references: its references to other tables.
     """
-    return CheckConstraint(" OR ".join(f"{column} = '{value}'" for value in values), name=column)
+    held = list(declared)
+    return Table(
+        name, METADATA,
+        *own, *map(_column, held), *references, UniqueConstraint(*unique),
+        *(check for item in held for check in _checks(item)),
+        comment=comment, sqlite_autoincrement=True,
+    )  # fmt: skip
 
 
-def flag(column: str) -> CheckConstraint:
-    """Return the check that a column holds 0 or 1.
-
-    An integer rather than a Boolean: then ``sum(is_view)`` works on every database.
-    """
-    return CheckConstraint(f"{column} BETWEEN 0 AND 1", name=column)
-
-
-def json(column: str) -> CheckConstraint:
-    """Return the check that a column holds JSON, on SQLite only (PostgreSQL 15 has none)."""
-    check = CheckConstraint(f"json_valid({column})", name=f"{column}_json")
-    check.ddl_if(dialect="sqlite")
-    return check
-
-
-def of_profile(*key: str) -> tuple[PrimaryKeyConstraint, ForeignKeyConstraint]:
-    """Return the primary key of a table of a profile's rows, and its reference to the profile."""
-    return (
-        PrimaryKeyConstraint("profile_id", *key),
-        ForeignKeyConstraint(["profile_id"], ["profiles.profile_id"], ondelete="CASCADE"),
-    )
-
-
-def refers(column: str, table: str, key: str) -> ForeignKeyConstraint:
-    """Return the reference of a column to another row of the same profile."""
-    return ForeignKeyConstraint(["profile_id", column], [f"{table}.profile_id", f"{table}.{key}"])
-
-
-def deletion_index(*columns: str) -> Index:
-    """Return an index for PostgreSQL, where every deleted row is looked up in the tables below it.
-
-    On SQLite a delete finds those tables empty already, so that no index is worth its bytes.
-    """
-    return Index(None, "profile_id", *columns, info={"dialect": "postgresql"})
-
-
-def options(comment: str) -> dict[str, Any]:
-    """Return the options of a table of a profile's rows.
+def rows_table(name: str, record: type[Any], comment: str, *key: str) -> Table:
+    """Return the table of a record's rows, each of a profile.
 
     Without rowid the rows lie in the order of their key: one range scan reads a profile, and
     there is no second tree to keep.
     """
-    return {"sqlite_with_rowid": False, "comment": comment}
+    return Table(
+        name, METADATA,
+        identifier("profile_id", "the profile"),
+        *map(_column, columns(record)),
+        PrimaryKeyConstraint("profile_id", *key),
+        ForeignKeyConstraint(["profile_id"], ["profiles.profile_id"], ondelete="CASCADE"),
+        *(item for one in columns(record) for item in _references(one, is_key=one.name == key[0])),
+        *(check for item in columns(record) for check in _checks(item)),
+        comment=comment, sqlite_with_rowid=False,
+    )  # fmt: skip
+
+
+def identifier(name: str, comment: str) -> Column[int]:
+    """Return a column that names a row of another table."""
+    return Column(name, Integer, nullable=False, autoincrement=False, comment=comment)
+
+
+def surrogate(name: str, comment: str) -> Column[int]:
+    """Return a primary key that the database counts up and never gives out twice."""
+    return Column(name, Integer, primary_key=True, autoincrement=True, comment=comment)
+
+
+def text(name: str, comment: str) -> Column[str]:
+    """Return a column of text."""
+    return Column(name, Text, nullable=False, comment=comment)
+
+
+def type_of(item: Declared) -> type[Any]:
+    """Return the type of a column in databases.
+
+    A flag is an integer rather than a Boolean: then ``sum(is_view)`` works on every database.
+    """
+    if item.kind is str:
+        return Text
+    if item.kind is float:
+        return Double
+    return BigInteger if item.declared.is_wide else Integer
+
+
+def _column(item: Declared) -> Column[Any]:
+    # Only the database numbers rows by itself, and none of these are numbers that it gives.
+    auto: dict[str, Any] = {"autoincrement": False} if type_of(item) is Integer else {}
+    return Column(
+        item.stored_name, type_of(item), nullable=False, comment=item.declared.meaning, **auto
+    )
+
+
+def _checks(item: Declared) -> Iterator[CheckConstraint]:
+    """Yield the checks of a column.
+
+    Choices are a chain of ORs: for ``IN`` with more than two values SQLite builds a table of them
+    for every row, which makes writing a profile 1.7 times slower.
+    """
+    name = item.stored_name
+    if item.declared.choices:
+        chain = " OR ".join(f"{name} = '{choice}'" for choice in item.declared.choices)
+        yield CheckConstraint(chain, name=name)
+    if item.kind is bool:
+        yield CheckConstraint(f"{name} BETWEEN 0 AND 1", name=name)
+    if item.declared.is_json:  # on SQLite only: PostgreSQL 15 has no such check
+        check = CheckConstraint(f"json_valid({name})", name=f"{name}_json")
+        check.ddl_if(dialect="sqlite")
+        yield check
+
+
+def _references(item: Declared, *, is_key: bool) -> Iterator[SchemaItem]:
+    """Yield a column's reference to another row of the same profile, with its index.
+
+    PostgreSQL looks every deleted row up in the tables below it, so that a column which does not
+    lead the key gets an index there. On SQLite a delete finds those tables empty already, and no
+    index is worth its bytes.
+    """
+    if not item.declared.refers:
+        return
+    table = item.declared.refers.partition(".")[0]
+    yield ForeignKeyConstraint(
+        ["profile_id", item.name], [f"{table}.profile_id", item.declared.refers]
+    )
+    if not is_key:
+        yield Index(None, "profile_id", item.name, info={"dialect": "postgresql"})

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import BigInteger, Double, ForeignKeyConstraint, Text, UniqueConstraint
 
-from store.models import Base
+from store.models import METADATA
 from store.revisions import head_revision
 from store.views import VIEWS
 
@@ -14,11 +14,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from sqlalchemy import Column, Table
-
-ORDER = (
-    "models", "profiles", "modules", "nodes", "edges", "flop_counts", "mem_stats",
-    "ops", "tensors", "tensor_uses", "saved_tensors", "storages", "devices",
-)  # fmt: skip
 
 INTRODUCTION = """# Schema
 
@@ -37,7 +32,7 @@ Sums over many rows may pass 2^63-1, where SQLite's `sum()` fails: add such coun
 
 def updated(_: str = "") -> str:
     """Return the page, Markdown with one section per table and view."""
-    sections = [_table_section(Base.metadata.tables[name]) for name in ORDER]
+    sections = map(_table_section, METADATA.tables.values())
     introduction = INTRODUCTION.format(revision=head_revision())
     return introduction + "\n".join([*sections, *map(_view_section, VIEWS)])
 

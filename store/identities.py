@@ -4,25 +4,23 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
+from store.columns import columns
 from store.records import ProfileInfo
 from store.revisions import head_revision
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-# Results of profiling rather than its settings: known only once the model has been traced.
-OUTCOMES = frozenset({"capture", "built_on", "structural_hash", "created_at"})
-_SETTINGS = tuple(f.name for f in fields(ProfileInfo) if f.name not in OUTCOMES)
+_SETTINGS = tuple(item.name for item in columns(ProfileInfo) if not item.declared.is_outcome)
 
 
 def identity(info: ProfileInfo) -> tuple[Any, ...]:
     """Return what makes a profile this profile: its settings and the schema it is stored in.
 
     Two profiles of equal identity are the same profile traced twice, so a store holds only one.
-    How the run went (``OUTCOMES``) is left out, so that the identity is known before tracing.
+    How the run went (``is_outcome``) is left out, so that the identity is known before tracing.
     """
     return (*(getattr(info, name) for name in _SETTINGS), head_revision())
 

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from sqlalchemy import ColumnElement, Connection, Table, select
 
+from store.columns import columns, names
 from store.errors import ProfileMissing
-from store.models import Base
+from store.models import METADATA, MODELS, PROFILES
 from store.records import Profile, ProfileInfo, Rows, Totals
 from store.views import PROFILE_TOTALS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-R = TypeVar("R")
+    from store.columns import Column
 
-PROFILES = Base.metadata.tables["profiles"]
-MODELS = Base.metadata.tables["models"]
+R = TypeVar("R")
 
 
 def read_profile(connection: Connection, profile_id: int) -> Profile:
@@ -30,7 +29,7 @@ def read_profile(connection: Connection, profile_id: int) -> Profile:
     info = _read_info(connection, profile_id)
     totals = read_totals(connection, profile_id)[0]
     children = {
-        name: _read_rows(connection, Base.metadata.tables[name], record, profile_id)
+        name: _read_rows(connection, METADATA.tables[name], record, profile_id)
         for name, record in Profile.TABLES
     }
     return Profile(info=info, totals=totals, **children)
@@ -45,8 +44,7 @@ def read_totals(connection: Connection, profile_id: int | None = None) -> list[T
 
 
 def _read_info(connection: Connection, profile_id: int) -> ProfileInfo:
-    columns = [_info_column(f.name) for f in fields(ProfileInfo)]
-    statement = select(*columns).join_from(PROFILES, MODELS)
+    statement = select(*map(_info_column, columns(ProfileInfo))).join_from(PROFILES, MODELS)
     row = connection.execute(statement.where(PROFILES.c.profile_id == profile_id)).one_or_none()
     if row is None:
         raise ProfileMissing(
@@ -55,16 +53,14 @@ def _read_info(connection: Connection, profile_id: int) -> ProfileInfo:
     return ProfileInfo(*_with_flags(ProfileInfo, [row])[0])
 
 
-def _info_column(name: str) -> ColumnElement[Any]:
+def _info_column(item: Column) -> ColumnElement[Any]:
     """Return the column that holds a field of ProfileInfo: the model's own are in its table."""
-    if name == "model":
-        return MODELS.c.name
-    return PROFILES.c[name] if name in PROFILES.c else MODELS.c[name]
+    return (MODELS if item.declared.of_model else PROFILES).c[item.stored_name]
 
 
 def _read_rows(connection: Connection, source: Table, record: type[R], profile_id: int) -> Rows[R]:
-    columns = [source.c[f.name] for f in fields(record)]  # type: ignore[arg-type]
-    statement = select(*columns).where(source.c.profile_id == profile_id)
+    wanted = [source.c[name] for name in names(record)]
+    statement = select(*wanted).where(source.c.profile_id == profile_id)
     rows = connection.execute(statement.order_by(*source.primary_key)).fetchall()
     return Rows(record, _with_flags(record, rows))
 
@@ -74,10 +70,10 @@ def _with_flags(record: type[Any], rows: Sequence[Any]) -> list[tuple[Any, ...]]
 
     Column by column, because that runs in C.
     """
-    columns: list[Any] = list(zip(*rows, strict=True))
-    if not columns:
+    values: list[Any] = list(zip(*rows, strict=True))
+    if not values:
         return []
-    for position, item in enumerate(fields(record)):
-        if item.type in {"bool", bool}:
-            columns[position] = map(bool, columns[position])
-    return list(zip(*columns, strict=True))
+    for position, item in enumerate(columns(record)):
+        if item.kind is bool:
+            values[position] = map(bool, values[position])
+    return list(zip(*values, strict=True))

@@ -5,12 +5,13 @@ Migrations make the views; here they are described, and tests hold both together
 
 from __future__ import annotations
 
-from dataclasses import fields
 from typing import Any
 
 from sqlalchemy import BigInteger, Column, Double, Integer, MetaData, Table, Text
 
-from store.models import Base
+from store.base import type_of
+from store.columns import columns, names
+from store.models import METADATA
 from store.records import Totals
 
 _METADATA = MetaData()  # not that of the tables: a view is nothing that could be created from it
@@ -22,7 +23,7 @@ def _view(name: str, meaning: str, *columns: Column[Any]) -> Table:
 
 def _of(table: str, *names: str) -> list[Column[Any]]:
     """Return columns that mean what those of a table mean; ``"id=op_id"`` has a name of its own."""
-    source = Base.metadata.tables[table]
+    source = METADATA.tables[table]
     pairs = [(name.partition("=")[0], name.rpartition("=")[2]) for name in names]
     return [Column(new, source.c[old].type, comment=source.c[old].comment) for new, old in pairs]
 
@@ -45,15 +46,14 @@ def _text(name: str, meaning: str) -> Column[Any]:
 
 def _of_totals(name: str) -> Column[Any]:
     """Return the column of a field of the totals, which profiles and models hold between them."""
-    if name in Base.metadata.tables["profiles"].c:
-        return _of("profiles", name)[0]
-    return _of("models", "model=name" if name == "model" else name)[0]
+    item = next(item for item in columns(Totals) if item.name == name)
+    return Column(name, type_of(item), comment=item.declared.meaning)
 
 
 PROFILE_TOTALS = _view(
     "profile_totals",
     "One row per profile: the front door, whose column names are fixed.",
-    *(_of_totals(item.name) for item in fields(Totals)),
+    *map(_of_totals, names(Totals)),
 )
 
 # In the order in which they are listed.

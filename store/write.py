@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, Table, delete, exists, insert, literal_column, select
 from sqlalchemy.exc import DBAPIError
 
+from store.columns import columns, names
 from store.errors import InvalidProfile, ProfileExists
 from store.identities import digest, identity
-from store.models import Base
+from store.models import METADATA, MODELS, PROFILES
 from store.records import MAX_INTEGER, Profile, ProfileInfo, Totals
 from store.revisions import head_revision
 
@@ -20,14 +21,10 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Dialect
 
-MODELS = Base.metadata.tables["models"]
-PROFILES = Base.metadata.tables["profiles"]
 # Written parents first, deleted in the opposite order, as foreign keys demand.
-_ORDER = [t.name for t in Base.metadata.sorted_tables]
+_ORDER = [t.name for t in METADATA.sorted_tables]
 TABLES = sorted(Profile.TABLES, key=lambda item: _ORDER.index(item[0]))
 _NUMBER = "{profile_id}"
-_MODEL_NAMES = ("zoo", "package", "package_version", "config")
-_MODEL_SIZES = ("param_count", "param_bytes", "buffer_bytes")
 
 
 def find_profile(connection: Connection, info: ProfileInfo) -> int | None:
@@ -60,7 +57,7 @@ def write_profile(connection: Connection, profile: Profile, *, replace: bool) ->
     try:
         profile_id = _write_head(connection, profile)
         for name, _ in TABLES:
-            _write_rows(connection, Base.metadata.tables[name], getattr(profile, name), profile_id)
+            _write_rows(connection, METADATA.tables[name], getattr(profile, name), profile_id)
     except (OverflowError, DBAPIError) as error:
         # Looked for only now, because looking first would take a third of the time of writing.
         _name_overflow(profile, error)
@@ -76,7 +73,7 @@ def delete_profile(connection: Connection, profile_id: int) -> bool:
     if model_id is None:
         return False
     for name, _ in reversed(TABLES):
-        table = Base.metadata.tables[name]
+        table = METADATA.tables[name]
         connection.execute(delete(table).where(table.c.profile_id == profile_id))
     connection.execute(delete(PROFILES).where(PROFILES.c.profile_id == profile_id))
     left = exists().where(PROFILES.c.model_id == model_id)
@@ -86,9 +83,8 @@ def delete_profile(connection: Connection, profile_id: int) -> bool:
 
 def _write_head(connection: Connection, profile: Profile) -> int:
     """Write the rows of the model, if it is new, and of the profile; return the latter's number."""
-    known = asdict(profile.totals) | asdict(profile.info)
-    model = {name: known[name] for name in (*_MODEL_NAMES, *_MODEL_SIZES)}
-    model["name"] = profile.info.model
+    known = _stored(profile.totals) | _stored(profile.info)
+    model = {column.name: known[column.name] for column in MODELS.columns if column.name in known}
     model["identity"] = digest(model.values())
     model_id = connection.execute(
         select(MODELS.c.model_id).where(MODELS.c.identity == model["identity"])
@@ -97,7 +93,7 @@ def _write_head(connection: Connection, profile: Profile) -> int:
         model_id = connection.execute(
             insert(MODELS).values(model).returning(MODELS.c.model_id)
         ).scalar_one()
-    row = {column.name: known.get(column.name) for column in PROFILES.columns}
+    row = {column.name: known[column.name] for column in PROFILES.columns if column.name in known}
     del row["profile_id"]
     row |= {
         "model_id": model_id,
@@ -108,6 +104,11 @@ def _write_head(connection: Connection, profile: Profile) -> int:
         insert(PROFILES).values(row).returning(PROFILES.c.profile_id)
     ).scalar_one()
     return number
+
+
+def _stored(record: ProfileInfo | Totals) -> dict[str, Any]:
+    """Return a record's values by the names of their columns."""
+    return {item.stored_name: getattr(record, item.name) for item in columns(type(record))}
 
 
 def _write_rows(connection: Connection, table: Table, rows: Any, profile_id: int) -> None:
@@ -132,14 +133,12 @@ def _insertion(table: Table, dialect: Dialect) -> str:
     RETURNING out of it, which would double the time.
     """
     statement = insert(table).inline().values(profile_id=literal_column(_NUMBER))
-    names = [column.name for column in table.columns]
-    return str(statement.compile(dialect=dialect, column_keys=names))
+    return str(statement.compile(dialect=dialect, column_keys=table.columns.keys()))
 
 
 def _check_totals(profile: Profile) -> None:
     """Check what is said twice, once by the settings and once by the totals."""
-    shared = {f.name for f in fields(Totals)} & {f.name for f in fields(ProfileInfo)}
-    for name in sorted(shared):
+    for name in sorted({*names(Totals)} & {*names(ProfileInfo)}):
         said, summed = getattr(profile.info, name), getattr(profile.totals, name)
         if said != summed:
             raise InvalidProfile(
@@ -155,15 +154,14 @@ def _name_overflow(profile: Profile, error: Exception) -> None:
         InvalidProfile: with table, column, row and value.
     """
     sources: list[tuple[str, Sequence[str], Sequence[tuple[Any, ...]]]] = [
-        (name, [f.name for f in fields(record)], getattr(profile, name).tuples)
-        for name, record in Profile.TABLES
+        (name, names(record), getattr(profile, name).tuples) for name, record in Profile.TABLES
     ]
     for name, record in (("totals", profile.totals), ("info", profile.info)):
         values = asdict(record)
         sources.append((name, list(values), [tuple(values.values())]))
-    for table, names, tuples in sources:
+    for table, known, tuples in sources:
         for number, row in enumerate(tuples):
-            for column, value in zip(names, row, strict=True):
+            for column, value in zip(known, row, strict=True):
                 if isinstance(value, int) and not -MAX_INTEGER - 1 <= value <= MAX_INTEGER:
                     raise InvalidProfile(
                         f"{profile.info.zoo}/{profile.info.model}: {table}.{column} of row "

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from queries.tables import Table, write_table
 from store import open_store
-from store.models import Base
+from store.models import METADATA
 from store.views import VIEWS
 
 ROOT = Path(__file__).parent.parent
@@ -50,7 +50,7 @@ def metadata(_: str = "") -> str:
             "description": table.comment,
             "columns": {column.name: column.comment for column in table.columns},
         }
-        for name, table in Base.metadata.tables.items()
+        for name, table in METADATA.tables.items()
     }
     meaning = {view.name: {c.name: c.comment for c in view.columns} for view in VIEWS}
     for name, description in VIEW.findall(page):

@@ -11,14 +11,13 @@ import pytest
 from alembic import command
 from alembic.script import ScriptDirectory
 from alembic.util import CommandError
+from database_schema import declared, tables_of
 from sqlalchemy import create_engine
 from sqlalchemy.exc import IntegrityError
-from sqlalchemy.schema import CreateTable
 
 import migrations
 from store import current_revision, head_revision, open_store, upgrade_store
 from store.addresses import make_engine, parse_url
-from store.models import Base
 from store.revisions import REVISIONS
 from store.session import migration_config
 from tools.revision_database import small_profile
@@ -103,13 +102,43 @@ def test_drift_is_found(store_with_profile):
     engine.dispose()
 
 
-def test_migrated_tables_are_those_of_the_models(store_with_profile):
-    """Columns, keys, checks and options of every table are made alike by models and migrations."""
-    made = dict(rows_of(store_with_profile, "SELECT name, sql FROM sqlite_master"))
-    dialect = create_engine("sqlite://").dialect
-    for name, table in Base.metadata.tables.items():
-        wanted = " ".join(str(CreateTable(table).compile(dialect=dialect)).split())
-        assert " ".join(made[name].split()) == wanted
+def test_migrated_tables_are_those_of_the_records(tmp_path):
+    """Columns, keys, checks and indexes of every table are those that the records declare."""
+    upgrade_store(f"sqlite:///{tmp_path}/migrated.db")
+    migrated = make_engine(parse_url(f"sqlite:///{tmp_path}/migrated.db"))
+    empty = create_engine(f"sqlite:///{tmp_path}/declared.db")
+    assert tables_of(migrated) == declared(empty)
+    migrated.dispose()
+    empty.dispose()
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "part"),
+    [
+        ("live_bytes BIGINT NOT NULL", "live_bytes BIGINT", "columns"),
+        ("live_bytes BIGINT NOT NULL", "live_bytes TEXT NOT NULL", "columns"),
+        ("is_view BETWEEN 0 AND 1", "is_view BETWEEN 0 AND 2", "checks"),
+        ("PRIMARY KEY (profile_id, op_id)", "PRIMARY KEY (op_id, profile_id)", "primary key"),
+        (" ON DELETE CASCADE", "", "foreign keys"),
+        (" WITHOUT ROWID", "", "options"),
+    ],
+)
+def test_any_other_table_is_drift(store_with_profile, before, after, part):
+    """A column, check, key or option that differs from the declared one is seen as such."""
+    engine = create_engine(f"sqlite:///{store_with_profile}")
+    wanted = tables_of(engine)["ops"]
+    database = sqlite3.connect(store_with_profile, isolation_level=None)
+    (sql,) = database.execute("SELECT sql FROM sqlite_master WHERE name = 'ops'").fetchone()
+    assert before in sql
+    views = database.execute("SELECT name FROM sqlite_master WHERE type = 'view'").fetchall()
+    for (view,) in views:
+        database.execute(f"DROP VIEW {view}")
+    database.execute("DROP TABLE ops")
+    database.execute(sql.replace(before, after))
+    database.close()
+    found = tables_of(engine)["ops"]
+    assert [name for name in wanted if found[name] != wanted[name]] == [part]
+    engine.dispose()
 
 
 def test_known_revisions_are_those_of_the_migrations():
@@ -143,8 +172,13 @@ def test_upgraded_database_has_the_newest_schema(store_with_profile, tmp_path, p
     """A database of each revision, upgraded, has the tables and views of a new one."""
     old = shutil.copy(path, tmp_path / "old.db")
     upgrade_store(f"sqlite:///{old}")
-    schema = "SELECT type, name, replace(sql, '\"', '') FROM sqlite_master ORDER BY type, name"
-    assert rows_of(old, schema) == rows_of(store_with_profile, schema)
+    engines = [create_engine(f"sqlite:///{one}") for one in (old, store_with_profile)]
+    upgraded, new = map(tables_of, engines)
+    assert upgraded == new
+    views = "SELECT name, sql FROM sqlite_master WHERE type = 'view' ORDER BY name"
+    assert rows_of(old, views) == rows_of(store_with_profile, views)
+    for engine in engines:
+        engine.dispose()
 
 
 def test_data_page_lists_every_file():

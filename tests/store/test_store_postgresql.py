@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from alembic import command
+from database_schema import declared, tables_of
 from postgresql_server import (
     interrupted_profile,
     make_database,
@@ -71,6 +72,15 @@ def test_models_and_migrations_agree(url):
     with engine.connect() as connection:
         command.check(migration_config(connection))
     engine.dispose()
+
+
+def test_migrated_tables_are_those_of_the_records(server, url):
+    """Columns, keys, checks, comments and indexes are those that the records declare."""
+    upgrade_store(url)
+    engines = [make_engine(parse_url(one)) for one in (url, make_database(server, "declared"))]
+    assert tables_of(engines[0]) == declared(engines[1])
+    for engine in engines:
+        engine.dispose()
 
 
 def test_profile_comes_back_as_written(store):

@@ -9,11 +9,11 @@ import pytest
 
 from store import open_store
 from store.document import updated as schema_page
-from store.models import Base
+from store.models import METADATA
 from store.records import Profile, ProfileInfo, Totals
 from store.views import VIEWS
 
-TABLES = sorted(Base.metadata.tables)
+TABLES = sorted(METADATA.tables)
 IN_MODELS = {"zoo", "model", "package", "package_version", "config"}
 SIZES = {"param_count", "param_bytes", "buffer_bytes"}
 
@@ -56,7 +56,7 @@ def test_column_refuses_null_and_has_a_meaning(database, name):
     """Every column is NOT NULL, has a comment, and integers have SQLite's integer affinity."""
     for _, column, kind, not_null, _, _ in database.execute(f"PRAGMA table_info({name})"):
         assert not_null, column
-        assert Base.metadata.tables[name].c[column].comment
+        assert METADATA.tables[name].c[column].comment
         assert kind in {"INTEGER", "BIGINT", "TEXT", "DOUBLE"}
         assert kind != "DOUBLE" or column == "seconds"
 
