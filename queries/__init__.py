@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from queries.compare import ComparedCall, compare
-from queries.critical_path import CriticalPath, critical_path
 from queries.devices import Device, list_devices
 from queries.errors import GraphError, ProfileNameError, QuestionError
-from queries.fits import Fit, fits
-from queries.liveness import Liveness, LiveStorage, liveness
 from queries.load import load_graph
 from queries.names import find_profile
-from queries.totals import (
+from queries.questions.compare import ComparedCall, compare
+from queries.questions.critical_path import CriticalPath, critical_path
+from queries.questions.fits import Fit, fits
+from queries.questions.liveness import Liveness, LiveStorage, liveness
+from queries.questions.totals import (
     ModuleTotals,
     OperatorTotals,
     PhaseTotals,

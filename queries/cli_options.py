@@ -21,7 +21,7 @@ def format_option(command: Callable[P, R]) -> Callable[P, R]:
     """Add ``--format``."""
     return click.option(
         "--format",
-        "form",
+        "output_format",
         type=click.Choice(FORMATS),
         default="table",
         show_default=True,

@@ -16,6 +16,8 @@ from queries.fetch import rows_of
 if TYPE_CHECKING:
     from store import Store
 
+__all__ = ["Device", "list_devices"]
+
 # times are rounded to this part of a microsecond, so that sums of them are exact in any order
 _GRID = 2**20
 

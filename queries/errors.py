@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from store.errors import ProfileError, ProfileMissing
 
+__all__ = ["GraphError", "ProfileNameError", "QuestionError"]
+
 
 class GraphError(ProfileError, ValueError):
     """A graph, or a weight on it, that has no critical path."""

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
     from store import Store
 
+__all__ = ["load_graph"]
+
 LEVELS = ("nodes", "ops")
 
 Edge = tuple[int, int, dict[str, Any]]

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from store import Store
     from store.records import Totals
 
+__all__ = ["find_profile"]
+
 # what tells two profiles of one model apart, the first ones also by qualifiers after "@"
 _QUALIFIERS = ("batch_size", "dtype", "mode", "target", "zoo")
 _OTHERS = (

@@ -10,8 +10,8 @@ from store.records import STORAGE_CLASSES
 if TYPE_CHECKING:
     import networkx as nx
 
-    from queries.critical_path import CriticalPath
-    from queries.liveness import Liveness
+    from queries.questions.critical_path import CriticalPath
+    from queries.questions.liveness import Liveness
 
 # Okabe and Ito's palette: told apart by every kind of colour vision, and in print
 COLORS = {

@@ -43,7 +43,7 @@ def field_names(record: type[Any]) -> list[str]:
     return [f.name for f in fields(record)]
 
 
-def write_table(table: Table, form: str, out: TextIO | None = None) -> None:
+def write_table(table: Table, output_format: str, out: TextIO | None = None) -> None:
     """Write a table in one of FORMATS; the summary only where there is a place for it.
 
     Numbers are written in full. On a terminal, tables group their digits and have a frame, or
@@ -53,13 +53,13 @@ def write_table(table: Table, form: str, out: TextIO | None = None) -> None:
         QuestionError: if JSON has no place for a column.
     """
     out = out or sys.stdout
-    if form == "csv":
+    if output_format == "csv":
         writer = csv.writer(out, lineterminator="\n")
         writer.writerow(table.columns)
         writer.writerows(table.rows)
-    elif form == "json":
+    elif output_format == "json":
         out.write(_json(table))
-    elif form == "md":
+    elif output_format == "md":
         out.write(_markdown(table))
     elif out.isatty():
         _framed(table, out)

@@ -59,6 +59,8 @@ GENERATED = (
     _page("schema", "docs/schema.md", "store.document:updated", "tables, views and columns"),
     _page("formulas", "docs/formulas.md", "exporter.formulas.document:updated",
           "how each operator is counted"),
+    _page("names", "queries/__init__.py", "tools.public_names:with_names",
+          "public names of the questions"),
     _page("cli", "docs/cli.md", "tools.cli_docs:with_help", "help of the commands"),
     Generated("revision", ROOT / "data" / "revisions", "tools.revision_database:write",
               "a small database of the newest schema", is_text=False),

@@ -6,9 +6,9 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from queries.fetch import rows_of
-from queries.liveness import liveness
 from queries.load import load_graph
-from queries.totals import module_totals
+from queries.questions.liveness import liveness
+from queries.questions.totals import module_totals
 
 if TYPE_CHECKING:
     import networkx as nx

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
-from queries.critical_path import CriticalPath, critical_path
 from queries.devices import Device, device_named
 from queries.fetch import rows_of
-from queries.liveness import Liveness, LiveStorage, liveness
 from queries.load import load_graph
 from queries.plot import class_bytes, phase_starts
-from queries.totals import module_totals, operator_totals
+from queries.questions.critical_path import CriticalPath, critical_path
+from queries.questions.liveness import Liveness, LiveStorage, liveness
+from queries.questions.totals import module_totals, operator_totals
 
 if TYPE_CHECKING:
     import networkx as nx

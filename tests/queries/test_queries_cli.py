@@ -7,17 +7,23 @@ import io
 import json
 import os
 import pty
+import re
 import subprocess
 import sys
+from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
 
+import click
 import pytest
 from handmade_profiles import Hand
 
+import queries
 from queries.cli import cli
+from queries.questions import question, question_names
 from queries.tables import Table, write_table
 from store import open_store
+from tools.public_names import public_names
 from tools.sql_docs import EXAMPLE
 
 ROOT = Path(__file__).parents[2]
@@ -280,9 +286,9 @@ def test_model_is_found_by_its_very_name(in_process, tmp_path):
         ids = {name: store.write(Hand(model=name).profile()) for name in ("a@b4", "17", "a")}
     asked = {"a@b4": "a@b4", "a@b4@b4": "a@b4", "17": "17", "a@train": "a", "0002": "17"}
     assert ids["17"] == 2
-    for question, name in asked.items():
+    for called, name in asked.items():
         rows = json.loads(in_process(
-            "show", question, "--format", "json", "--db", str(tmp_path / "names.db")
+            "show", called, "--format", "json", "--db", str(tmp_path / "names.db")
         ))  # fmt: skip
         assert {row["name"]: row["value"] for row in rows}["model"] == name
 
@@ -494,11 +500,16 @@ def test_plot_that_cannot_be_written_is_a_failure(tmp_path):
     assert line == f"Error: cannot draw {target}: No such file or directory\n"
 
 
-def test_list_loads_no_graph_or_plotting_library():
-    """What makes commands slow to start stays out: networkx, torch, pandas, plotting."""
+@pytest.mark.parametrize(
+    "arguments",
+    [["--help"], *([name, "--help"] for name in question_names()), ["list", *DB]],
+    ids=lambda arguments: " ".join(arguments[:2]),
+)
+def test_quick_answers_load_no_graph_or_plotting_library(arguments):
+    """What makes commands slow to start stays out of all help, and of the list of profiles."""
     code = (
         "import sys; from queries.cli import cli;"
-        f"cli.main(['list', '--db', r'{EXAMPLE}'], standalone_mode=False);"
+        f"cli.main({arguments}, standalone_mode=False);"
         "slow = {'networkx', 'torch', 'pandas', 'numpy', 'plotly', 'matplotlib', 'alembic'};"
         "sys.exit(', '.join(slow & set(sys.modules)) or None)"
     )
@@ -518,14 +529,27 @@ def test_list_of_commands_is_not_cut_off():
     """Each command has a whole sentence in the help, even where lines are 80 characters long."""
     lines = answer_without_database("--help").splitlines()
     start = lines.index("Commands:") + 1
-    shown = dict(line.split(maxsplit=1) for line in lines[start : start + len(cli.commands)])
-    assert set(shown) == set(cli.commands)
+    names = question_names()
+    shown = dict(line.split(maxsplit=1) for line in lines[start : start + len(names)])
+    assert list(shown) == names
     assert all(text.endswith(".") and "..." not in text for text in shown.values())
 
 
-def test_every_command_has_help_with_an_example():
-    """Each subcommand says what it does and shows how, and the page describes it."""
-    page = (ROOT / "docs" / "queries.md").read_text("utf-8")
-    for command in cli.commands.values():
-        assert "Example" in (command.help or ""), command.name
-        assert f"`{command.name}" in page
+@pytest.mark.parametrize("name", question_names())
+def test_question_is_named_as_its_file_and_shows_an_example(name):
+    """Each subcommand has its file's name, says what it does and shows how, as do its options."""
+    command = question(name)
+    assert command.name == name
+    assert re.search(r"^ *Examples?:$", command.help, re.MULTILINE)
+    assert f"  query-profiles {name} " in command.help
+    assert command.short_help.endswith(".")
+    for option in command.params:
+        assert isinstance(option, click.Argument) or option.help, option.name
+
+
+def test_public_names_are_those_of_the_questions():
+    """Every name that a file offers is there under ``queries``, and is the thing itself."""
+    for module, names in public_names():
+        for name in names:
+            assert getattr(queries, name) is getattr(import_module(module), name)
+    assert set(queries.__all__) == {name for _, names in public_names() for name in names}

@@ -10,13 +10,21 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
+import click
+
+from queries.cli_options import cut, format_option, opened, the_profile, top_option
 from queries.fetch import profile_exists, rows_of
+from queries.plot import plot_liveness
+from queries.tables import Table, field_names, table_of, write_table
 from store.collector import gc_paused
+from store.command import database_option
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from store import Store
+
+__all__ = ["LiveStorage", "Liveness", "liveness"]
 
 # why a storage lives on after the last operator that touches it
 OUTLIVING_REASONS = ("output", "caller", "saved", "name", "cycle")
@@ -231,3 +239,65 @@ def _sums(storages: Iterable[LiveStorage], key: Callable[[LiveStorage], str]) ->
     for storage in storages:
         sums[key(storage)] += storage.size_bytes
     return dict(sorted(sums.items(), key=lambda item: (-item[1], item[0])))
+
+
+def liveness_rows(result: Liveness, by: str) -> Table:
+    """Return what is live at the peak, what outlives its last use, or the bytes of every step.
+
+    Args:
+        result: of ``liveness``.
+        by: storage, class, module or call: what is live at the peak; outliving; or step.
+    """
+    summary = {
+        "peak_bytes": result.peak_bytes,
+        "peak_op_id": result.peak_op_id,
+        "bound_peak_bytes": result.bound_peak_bytes,
+        "bound_peak_op_id": result.bound_peak_op_id,
+    }
+    if by == "storage":
+        columns = [name for name in field_names(LiveStorage) if name != "outlived_steps"]
+        return table_of(result.at_peak, columns, summary)
+    if by == "outliving":
+        return table_of(result.outliving, field_names(LiveStorage), summary)
+    if by == "step":
+        steps = zip(result.phases, result.live_bytes, result.bound_bytes, strict=True)
+        rows = [[i, *step] for i, step in enumerate(steps)]
+        return Table(["op_id", "phase", "live_bytes", "bound_bytes"], rows, summary)
+    sums: dict[str, int] = getattr(result, f"peak_by_{by}")
+    return Table([by, "size_bytes"], [list(item) for item in sums.items()], summary)
+
+
+@click.command("liveness", short_help="Show the memory of a step, and what fills its peak.")
+@click.argument("profile")
+@click.option(
+    "--by",
+    type=click.Choice(("storage", "class", "module", "call", "outliving", "step")),
+    default="storage",
+    show_default=True,
+    help="What to list: what is live at the peak, one by one or in sums; what outlives its last"
+    " use; or the live bytes of every step.",
+)
+@click.option(
+    "--plot",
+    metavar="FILE",
+    type=click.Path(dir_okay=False),
+    help="Draw it into a PNG, PDF or SVG.",
+)
+@top_option
+@database_option
+@format_option
+def command(
+    profile: str, by: str, plot: str | None, top: int | None, url: str, output_format: str
+) -> None:
+    """Show the memory of a step: its peak, what is live there, and how little would do.
+
+    \b
+    Examples:
+      query-profiles liveness resnet50 --top 10
+      query-profiles liveness resnet50 --by step --format csv
+    """
+    with opened(url) as store:
+        result = liveness(store, the_profile(store, profile))
+    if plot:
+        plot_liveness(result, plot, title=profile)
+    write_table(cut(liveness_rows(result, by), top), output_format)

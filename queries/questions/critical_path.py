@@ -11,15 +11,30 @@ from math import inf, lcm
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
-from queries.errors import GraphError
+import click
+
+from queries.cli_options import cut, format_option, opened, the_profile, top_option
+from queries.errors import GraphError, QuestionError
+from queries.load import load_graph
+from queries.plot import plot_critical_path
+from queries.tables import Table, write_table
 from store.collector import gc_paused
+from store.command import database_option
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
     import networkx as nx
 
+    from store import Store
+
+__all__ = ["CriticalPath", "critical_path"]
+
 Number = int | float
+
+_SHORT = {"macs": "macs", "flops": "flops", "bytes": "bytes", "time": "time_us"}
+_PASS = {"forward": "fwd_", "backward": "bwd_", "step": ""}
+_OP_PHASES = {"forward": ("forward",), "backward": ("backward", "recompute")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,3 +209,113 @@ def _first_path(graph: nx.DiGraph[Any], tail: dict[Hashable, int]) -> tuple[Any,
 def _shorten(nodes: list[Any], limit: int = 8) -> str:
     shown = [str(node) for node in nodes[:limit]] + (["..."] if len(nodes) > limit else [])
     return " -> ".join([*shown, str(nodes[0])])
+
+
+def phase_path(
+    store: Store, profile_id: int, weight: str, phase: str, level: str, device: str
+) -> tuple[nx.MultiDiGraph[int], CriticalPath]:
+    """Return the graph of a pass and its critical path.
+
+    Backward at the level of calls runs over the forward edges, each of which a gradient takes the
+    other way: the path is the same, read from its end.
+
+    Args:
+        store: an open store.
+        profile_id: a stored profile.
+        weight: macs, flops, bytes, time, or the name of an attribute.
+        phase: forward, backward or step.
+        level: nodes or ops.
+        device: for times, "" without.
+    """
+    graph = load_graph(store, profile_id, level, device=device)
+    name = _SHORT.get(weight, weight)
+    if level == "nodes" and weight in _SHORT:
+        name = _PASS[phase] + name
+    if level == "ops" and phase in _OP_PHASES:
+        wanted = _OP_PHASES[phase]
+        graph.remove_nodes_from(
+            [op for op, data in graph.nodes(data=True) if data["phase"] not in wanted]
+        )
+    return graph, critical_path(graph, name)
+
+
+def path_rows(graph: nx.MultiDiGraph[int], path: CriticalPath, *, everything: bool) -> Table:
+    """Return the nodes on the path, or all nodes with their slack."""
+    label = "name" if graph.graph["level"] == "nodes" else "operator"
+    on_path = set(path.nodes)
+    rows: list[list[Any]] = [
+        [node, graph.nodes[node][label], graph.nodes[node][path.weight], path.start[node],
+         path.slack[node], node in on_path]
+        for node in (graph if everything else path.nodes)
+    ]  # fmt: skip
+    columns = ["id", label, path.weight, "start", "slack", "on_path"]
+    summary = {
+        "weight": path.weight,
+        "length": path.length,
+        "total": path.total,
+        "parallelism": path.parallelism,
+        "nodes_on_path": len(path.nodes),
+    }
+    return Table(columns, rows, summary)
+
+
+@click.command("critical-path", short_help="Show the chain that no parallelism shortens.")
+@click.argument("profile")
+@click.option(
+    "--weight",
+    metavar="NAME",
+    default="flops",
+    show_default=True,
+    help="macs, flops, bytes, time (needs --device), or any number in the graph.",
+)
+@click.option(
+    "--phase",
+    type=click.Choice(("forward", "backward", "step")),
+    default="forward",
+    show_default=True,
+    help="The pass; step is everything from the first operator to the last.",
+)
+@click.option(
+    "--level",
+    type=click.Choice(("nodes", "ops")),
+    help="Calls or operators.  [default: nodes; ops for step]",
+)
+@click.option("--device", default="", metavar="NAME", help="Where times are estimated for.")
+@click.option("--all", "everything", is_flag=True, help="All nodes with their slack, not the path.")
+@click.option(
+    "--plot",
+    metavar="FILE",
+    type=click.Path(dir_okay=False),
+    help="Draw it into a PNG, PDF or SVG.",
+)
+@top_option
+@database_option
+@format_option
+def command(
+    profile: str,
+    weight: str,
+    phase: str,
+    level: str | None,
+    device: str,
+    everything: bool,
+    plot: str | None,
+    top: int | None,
+    url: str,
+    output_format: str,
+) -> None:
+    """Show the chain of work that no parallelism can shorten.
+
+    \b
+    Examples:
+      query-profiles critical-path inception_v3 --weight macs
+      query-profiles critical-path resnet50 --phase step --weight time --device A100
+    """
+    if weight == "time" and not device:
+        raise QuestionError("--weight time needs --device, such as --device A100")
+    with opened(url) as store:
+        profile_id = the_profile(store, profile)
+        level = level or ("ops" if phase == "step" else "nodes")
+        graph, path = phase_path(store, profile_id, weight, phase, level, device)
+    if plot:
+        plot_critical_path(graph, path, plot, title=profile)
+    write_table(cut(path_rows(graph, path, everything=everything), top), output_format)

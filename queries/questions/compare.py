@@ -6,10 +6,17 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import click
+
+from queries.cli_options import format_option, opened, the_profile
 from queries.fetch import profile_exists, rows_of
+from queries.tables import field_names, table_of, write_table
+from store.command import database_option
 
 if TYPE_CHECKING:
     from store import Store
+
+__all__ = ["ComparedCall", "compare"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,3 +115,27 @@ def _merged(left: list[_Key], right: list[_Key]) -> list[_Key]:
         merged.append(key)
         merged.extend(after.get(key, ()))
     return merged
+
+
+@click.command("compare", short_help="Show two profiles side by side, call by call.")
+@click.argument("a")
+@click.argument("b")
+@click.option("--changed", is_flag=True, help="Only calls that differ.")
+@database_option
+@format_option
+def command(a: str, b: str, changed: bool, url: str, output_format: str) -> None:
+    """Show two profiles side by side, call by call.
+
+    \b
+    Example:
+      query-profiles compare resnet18 resnet34 --changed
+    """
+    with opened(url) as store:
+        calls = compare(store, the_profile(store, a), the_profile(store, b))
+    shown = [call for call in calls if not (changed and call.is_equal)]
+    summary = {
+        f"{side}_{name}": sum(getattr(call, f"{side}_{name}") for call in calls)
+        for name in ("fwd_flops", "bwd_flops", "kept_bytes", "param_bytes")
+        for side in "ab"
+    }
+    write_table(table_of(shown, field_names(ComparedCall), summary), output_format)

@@ -9,12 +9,26 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import click
+
+from queries.cli_options import cut, format_option, opened, the_profile, top_option
 from queries.errors import QuestionError
 from queries.fetch import profile_exists, rows_of
+from queries.tables import field_names, table_of, write_table
+from store.command import database_option
 from store.records import PHASES
 
 if TYPE_CHECKING:
     from store import Store
+
+__all__ = [
+    "ModuleTotals",
+    "OperatorTotals",
+    "PhaseTotals",
+    "module_totals",
+    "operator_totals",
+    "phase_totals",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,3 +221,42 @@ def phase_totals(store: Store, profile_id: int) -> list[PhaseTotals]:
         for phase, total in sums.items()
         if total.op_count
     ]
+
+
+@click.command("totals", short_help="Show sums by module, by operator or by phase.")
+@click.argument("profile")
+@click.option(
+    "--by",
+    type=click.Choice(("module", "operator", "phase")),
+    default="module",
+    show_default=True,
+    help="What to sum over.",
+)
+@click.option(
+    "--depth", metavar="N", type=click.IntRange(min=0), help="Modules down to this depth only."
+)
+@top_option
+@database_option
+@format_option
+def command(
+    profile: str, by: str, depth: int | None, top: int | None, url: str, output_format: str
+) -> None:
+    """Show sums of work and memory: by module, by operator or by phase.
+
+    \b
+    Example:
+      query-profiles totals resnet50 --by module --depth 1
+    """
+    rows: list[Any]
+    with opened(url) as store:
+        profile_id = the_profile(store, profile)
+        if by == "module":
+            rows = list(module_totals(store, profile_id, depth=depth))
+            columns = field_names(ModuleTotals)
+        elif by == "operator":
+            rows = list(operator_totals(store, profile_id))
+            columns = field_names(OperatorTotals)
+        else:
+            rows = list(phase_totals(store, profile_id))
+            columns = field_names(PhaseTotals)
+    write_table(cut(table_of(rows, columns), top), output_format)

@@ -5,12 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from queries.devices import device_named
+import click
+
+from queries.cli_options import format_option, opened, the_profile
+from queries.devices import device_named, list_devices
 from queries.errors import QuestionError
 from queries.fetch import profile_exists, rows_of
+from queries.tables import field_names, table_of, write_table
+from store.command import database_option
 
 if TYPE_CHECKING:
     from store import Store
+
+__all__ = ["Fit", "fits"]
 
 # parameter-sized state per optimizer: Adam keeps two moments, momentum one (torch.optim)
 OPTIMIZER_STATES = {"sgd": 0, "momentum": 1, "adam": 2, "adamw": 2}
@@ -142,3 +149,43 @@ def _growth(batches: tuple[BatchPoint, ...], memory_bytes: int) -> tuple[int, in
         return slope, -1
     room = memory_bytes - high.needed_bytes
     return slope, max(high.batch_size + room // slope, 0)
+
+
+@click.command("fits", short_help="Show whether a step fits into devices.")
+@click.argument("profile")
+@click.option(
+    "--device", "devices", metavar="NAME", multiple=True, help="Repeatable.  [default: all]"
+)
+@click.option(
+    "--optimizer",
+    metavar="NAME",
+    default="",
+    help="Add the state of sgd, momentum, adam or adamw to a profile without optimizer.",
+)
+@click.option("--batches", is_flag=True, help="List the model's stored batch sizes instead.")
+@database_option
+@format_option
+def command(
+    profile: str,
+    devices: tuple[str, ...],
+    optimizer: str,
+    batches: bool,
+    url: str,
+    output_format: str,
+) -> None:
+    """Show whether a step fits into the memory of devices, and what fills it.
+
+    \b
+    Example:
+      query-profiles fits resnet50 --device T4 --optimizer adam
+    """
+    with opened(url) as store:
+        profile_id = the_profile(store, profile)
+        chosen = devices or tuple(device.name for device in list_devices(store))
+        results = [fits(store, profile_id, name, optimizer=optimizer) for name in chosen]
+    if batches:
+        points = results[0].batches if results else ()
+        write_table(table_of(points, field_names(BatchPoint)), output_format)
+        return
+    columns = [name for name in field_names(Fit) if name != "batches"]
+    write_table(table_of(results, ["device", "is_fitting", *columns[1:]]), output_format)
