@@ -49,7 +49,9 @@ def _record(zoo: str, name: str, *, use_memo: bool) -> Run:
 
 
 def _lives(run: Run) -> list[tuple[object, ...]]:
-    return [(s.size_bytes, s.birth, s.death, s.category, s.node) for s in run.recording.storages]
+    return [
+        (s.size_bytes, s.birth, s.death, s.storage_class, s.node) for s in run.recording.storages
+    ]
 
 
 @pytest.mark.slow

@@ -196,14 +196,17 @@ def test_worker_reports_errors_in_one_line() -> None:
 
 def test_interruption_notes_the_first_signal_only() -> None:
     """The first interrupt is noted and nothing else happens; the second acts as usual."""
-    before = signal.getsignal(signal.SIGINT)
-    with Interruption() as interruption:
-        assert interruption.signal == 0
-        signal.raise_signal(signal.SIGINT)
-        assert interruption.signal == signal.SIGINT
-        with pytest.raises(KeyboardInterrupt):
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may ignore it
+    try:
+        with Interruption() as interruption:
+            assert interruption.signal == 0
             signal.raise_signal(signal.SIGINT)
-    assert signal.getsignal(signal.SIGINT) is before
+            assert interruption.signal == signal.SIGINT
+            with pytest.raises(KeyboardInterrupt):
+                signal.raise_signal(signal.SIGINT)
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_failures_that_share_a_reason_share_a_line() -> None:
