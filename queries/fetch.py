@@ -28,6 +28,11 @@ def rows_of(store: Store, sql: str, profile_id: int, order: str = "") -> Sequenc
     return store.query(sql, {"profile_id": profile_id})[1]
 
 
+def values_of(store: Store, sql: str, profile_id: int) -> list[Any]:
+    """Return the values of the only column that a query selects for one profile, in any order."""
+    return [value for (value,) in rows_of(store, sql, profile_id)]
+
+
 def profile_exists(store: Store, profile_id: int) -> None:
     """Check that a profile is stored.
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 _OPS = """
 SELECT o.op_id, o.phase, o.operator, o.node_id, COALESCE(n.name, ''), o.fwd_op_id,
-       2 * o.macs + o.pointwise_flops, o.bytes_read + o.bytes_written, o.live_bytes
+       o.macs, o.pointwise_flops, o.bytes_read, o.bytes_written, o.live_bytes
 FROM ops o LEFT JOIN nodes n ON n.profile_id = o.profile_id AND n.node_id = o.node_id
 WHERE o.profile_id = :profile_id
 """
@@ -45,21 +45,25 @@ def chrome_trace(store: Store, profile_id: int, device: str) -> bytes:
         {"ph": "M", "name": "thread_name", "pid": 0, "tid": tid, "ts": 0, "args": {"name": phase}}
         for tid, phase in enumerate(PHASES)
     ]
-    for (phase, _, call), members in groupby(ops, key=lambda op: (op[1], op[3], op[4])):
-        ids = [op[0] for op in members]
-        end = starts[ids[-1]] + times[ids[-1]]
-        events.append(_slice(call or "(no call)", "user_annotation", phase, starts[ids[0]], end))
+    phases = [phase for _, phase, *_ in ops]
+    calls = [(phase, node, call, op) for op, phase, _, node, call, *_ in ops]
+    for (phase, _, call), members in groupby(calls, key=lambda one: one[:-1]):
+        ids = [op for *_, op in members]
+        first, last = min(ids), max(ids)
+        end = starts[last] + times[last]
+        events.append(_slice(call or "(no call)", "user_annotation", phase, starts[first], end))
     arrows = 0
-    for op_id, phase, operator, _, _, fwd_op_id, flops, size, live in ops:
+    for op_id, phase, operator, _, _, fwd_op_id, macs, pointwise, read, written, live in ops:
         start, end = starts[op_id], starts[op_id] + times[op_id]
         name = operator.removesuffix(".default").replace("aten.", "aten::", 1)
-        args = {"External id": op_id + 1, "flops": flops, "bytes": size}
+        flops = 2 * macs + pointwise
+        args = {"External id": op_id + 1, "flops": flops, "bytes": read + written}
         events.append(_slice(name, "cpu_op", phase, start, end) | {"args": args})
         events.append({"ph": "C", "name": "live_bytes", "pid": 0, "tid": 0, "ts": end,
                        "args": {"live_bytes": live}})  # fmt: skip
         if fwd_op_id >= 0:
             arrow = {"name": "fwdbwd", "cat": "fwdbwd", "id": arrows, "pid": 0}
-            tid = PHASES.index(ops[fwd_op_id][1])
+            tid = PHASES.index(phases[fwd_op_id])
             events.append({"ph": "s", "tid": tid, "ts": starts[fwd_op_id], **arrow})
             events.append({"ph": "f", "bp": "e", "tid": PHASES.index(phase), "ts": start, **arrow})
             arrows += 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from queries.fetch import rows_of
+from queries.fetch import rows_of, values_of
 from queries.load import load_graph
 from queries.questions.liveness import liveness
 from queries.questions.totals import module_totals
@@ -70,7 +70,7 @@ def _chain(store: Store, profile_id: int, graph: nx.MultiDiGraph[int]) -> dict[s
     def total(stage: int, name: str) -> Any:
         return sum(graph.nodes[node][name] for node in stages[stage])
 
-    inputs = rows_of(store, "SELECT input_bytes FROM profile_totals", profile_id)[0][0]
+    (inputs,) = values_of(store, "SELECT input_bytes FROM profile_totals", profile_id)
     order = sorted(stages)
     x = [inputs, *(graph.nodes[stages[stage][-1]]["fwd_out_bytes"] for stage in order)]
     kept = [max(out, total(stage, "kept_bytes")) for stage, out in zip(order, x[1:], strict=True)]

@@ -53,7 +53,7 @@ def _side(call: ComparedCall, side: str) -> list[object]:
 
 _CALLS = """
 SELECT COALESCE(m.path, ''), n.kind, n.target, n.shape,
-       2 * f.fwd_macs + f.fwd_pointwise_flops, 2 * f.bwd_macs + f.bwd_pointwise_flops,
+       f.fwd_macs, f.fwd_pointwise_flops, f.bwd_macs, f.bwd_pointwise_flops,
        s.kept_bytes, s.param_bytes
 FROM nodes n
 JOIN flop_counts f ON f.profile_id = n.profile_id AND f.node_id = n.node_id
@@ -91,12 +91,16 @@ def compare(store: Store, a: int, b: int) -> list[ComparedCall]:
 
 def _calls(store: Store, profile_id: int) -> dict[_Key, _Values]:
     seen: Counter[_Key] = Counter()
-    calls: dict[_Key, Any] = {}
-    for path, kind, target, *values in rows_of(store, _CALLS, profile_id):
+    calls: dict[_Key, _Values] = {}
+    for path, kind, target, shape, fwd, fwd_pw, bwd, bwd_pw, kept, param in rows_of(
+        store, _CALLS, profile_id
+    ):
         what = "module" if kind == "call_module" else target
         seen[path, what] += 1
         nth = seen[path, what]
-        calls[path, what if nth == 1 else f"{what} #{nth}"] = tuple(values)
+        # added up here: what is past 2^63-1 is no integer any more in SQL
+        values = (shape, 2 * fwd + fwd_pw, 2 * bwd + bwd_pw, kept, param)
+        calls[path, what if nth == 1 else f"{what} #{nth}"] = values
     return calls
 
 

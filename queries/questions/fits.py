@@ -10,7 +10,7 @@ import click
 from queries.cli_options import format_option, opened, the_profile
 from queries.devices import device_named, list_devices
 from queries.errors import QuestionError
-from queries.fetch import profile_exists, rows_of
+from queries.fetch import profile_exists, rows_of, values_of
 from queries.tables import field_names, table_of, write_table
 from store.command import database_option
 
@@ -69,7 +69,7 @@ FROM profile_totals
 """
 _SIBLINGS = """
 SELECT q.profile_id, q.batch_size, q.kept_bytes, q.peak_bytes,
-       q.peak_reserved_bytes + q.workspace_bytes
+       q.peak_reserved_bytes, q.workspace_bytes
 FROM profiles p
 JOIN models m ON m.model_id = p.model_id
 JOIN models n ON n.zoo = m.zoo AND n.name = m.name AND n.config = m.config
@@ -79,7 +79,7 @@ JOIN profiles q ON q.model_id = n.model_id AND q.dtype = p.dtype AND q.mode = p.
 WHERE p.profile_id = :profile_id ORDER BY q.batch_size, q.profile_id
 """
 _STATE = """
-SELECT SUM(size_bytes) FROM storages
+SELECT size_bytes FROM storages
 WHERE profile_id = :profile_id AND storage_class = 'optimizer' AND is_host = 0
 """
 
@@ -103,20 +103,25 @@ def fits(store: Store, profile_id: int, device: str, *, optimizer: str = "") -> 
         known = ", ".join(OPTIMIZER_STATES)
         raise QuestionError(f"no optimizer {optimizer!r}; optimizers: {known}")
     chosen = device_named(store, device)
-    param, buffer, inputs, kept, peak, reserved, workspace = rows_of(store, _TOTALS, profile_id)[0]
-    gradient = sum(row[0] for row in rows_of(store, "SELECT grad_bytes FROM mem_stats", profile_id))
-    ((state,),) = rows_of(store, _STATE, profile_id)
-    recorded = rows_of(store, "SELECT optimizer FROM profiles", profile_id)[0][0]
+    ((param, buffer, inputs, kept, peak, reserved, workspace),) = rows_of(
+        store, _TOTALS, profile_id
+    )
+    (recorded,) = values_of(store, "SELECT optimizer FROM profiles", profile_id)
+    # added up here: sums past 2^63-1 are errors in SQL
+    gradient = sum(values_of(store, "SELECT grad_bytes FROM mem_stats", profile_id))
+    state = sum(values_of(store, _STATE, profile_id))
     added = 0
     if optimizer and not recorded:
         # without a backward pass there are no gradients to read the trained parameters from
         added = OPTIMIZER_STATES[optimizer] * gradient
     needed = reserved + workspace + added
-    newest = {row[1]: row for row in rows_of(store, _SIBLINGS, profile_id)}
-    batches = tuple(
-        BatchPoint(pid, batch, kept_, peak_, needed_ + added)
-        for pid, batch, kept_, peak_, needed_ in newest.values()
-    )
+    newest = {  # by batch size: of several profiles the last one stored
+        batch_size: BatchPoint(sibling, batch_size, its_kept, its_peak, its_reserved + its + added)
+        for sibling, batch_size, its_kept, its_peak, its_reserved, its in rows_of(
+            store, _SIBLINGS, profile_id
+        )
+    }
+    batches = tuple(newest.values())
     slope, largest = _growth(batches, chosen.memory_bytes)
     return Fit(
         device=chosen.name,
@@ -124,7 +129,7 @@ def fits(store: Store, profile_id: int, device: str, *, optimizer: str = "") -> 
         buffer_bytes=buffer,
         input_bytes=inputs,
         gradient_bytes=gradient,
-        optimizer_bytes=state or 0,
+        optimizer_bytes=state,
         kept_bytes=kept,
         peak_bytes=peak,
         overhead_bytes=reserved - peak,

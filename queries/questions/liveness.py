@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from queries.cli_options import cut, format_option, opened, the_profile, top_option
-from queries.fetch import profile_exists, rows_of
+from queries.fetch import profile_exists, rows_of, values_of
 from queries.plot import plot_liveness
 from queries.tables import Table, field_names, table_of, write_table
 from store.collector import gc_paused
@@ -184,8 +184,8 @@ def _storages(store: Store, profile_id: int, ops: Sequence[tuple[int, str]]) -> 
     for storage_id, op_id in rows_of(store, "SELECT storage_id, op_id FROM tensors", profile_id):
         if op_id > last_use.get(storage_id, -1):
             last_use[storage_id] = op_id
-    saved = {row[0] for row in rows_of(store, _SAVED, profile_id)}
-    outputs = {row[0] for row in rows_of(store, _OUTPUTS, profile_id)}
+    saved = set(values_of(store, _SAVED, profile_id))
+    outputs = set(values_of(store, _OUTPUTS, profile_id))
     named: dict[int, str] = {}
     names = "SELECT storage_id, name FROM tensors WHERE profile_id = :profile_id AND name <> ''"
     for storage_id, name in rows_of(store, names, profile_id, "tensor_id"):

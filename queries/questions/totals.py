@@ -120,7 +120,7 @@ def module_totals(store: Store, profile_id: int, *, depth: int | None = None) ->
         module_id: [0, 0, 0, 0, 0, 0, 0, param, buffer]
         for module_id, _, _, _, param, buffer in modules
     }
-    root = modules[0][0] if modules else -1
+    root = next(iter(sums), -1)
     for module_id, *counts in rows_of(store, _CALLS, profile_id):
         own = sums.get(module_id if module_id in sums else root)
         if own is not None:
@@ -166,9 +166,10 @@ class _Sum:
     written: int = 0
     peak: int = 0
 
-    def add(self, row: tuple[Any, ...]) -> None:
-        """Add one operator, a row of _OPS."""
-        _, _, status, macs, pointwise, read, written, live = row
+    def add(
+        self, status: str, macs: int, pointwise: int, read: int, written: int, live: int
+    ) -> None:
+        """Add one operator."""
         self.op_count += 1
         self.unknown += status == "unknown"
         self.macs += macs
@@ -200,8 +201,8 @@ def operator_totals(store: Store, profile_id: int) -> list[OperatorTotals]:
     """
     profile_exists(store, profile_id)
     sums: defaultdict[tuple[str, str], _Sum] = defaultdict(_Sum)
-    for row in rows_of(store, _OPS, profile_id, "op_id"):
-        sums[row[0], row[1]].add(row)
+    for operator, phase, *counts in rows_of(store, _OPS, profile_id, "op_id"):
+        sums[operator, phase].add(*counts)
     rows = [OperatorTotals(*key, *total.work) for key, total in sums.items()]
     return sorted(rows, key=lambda r: (-r.flops, -r.bytes_read - r.bytes_written, r.operator))
 
@@ -214,8 +215,8 @@ def phase_totals(store: Store, profile_id: int) -> list[PhaseTotals]:
     """
     profile_exists(store, profile_id)
     sums = {phase: _Sum() for phase in PHASES}
-    for row in rows_of(store, _OPS, profile_id, "op_id"):
-        sums[row[1]].add(row)
+    for _, phase, *counts in rows_of(store, _OPS, profile_id, "op_id"):
+        sums[phase].add(*counts)
     return [
         PhaseTotals(phase, *total.work, total.peak)
         for phase, total in sums.items()

@@ -90,6 +90,15 @@ def test_sums_beyond_2_63_are_exact(store):
     assert phase_totals(store, profile_id)[0].flops == 2**65 - 8
 
 
+def test_memory_beyond_2_63_is_added_up(store):
+    """Two storages, one after the other, fit their columns; the sum of their bytes does not."""
+    hand = Hand()
+    for step in range(2):
+        hand.op("neg")
+        hand.storage(2**62 + 1, "optimizer", birth=step, death=step)
+    assert fits(store, store.write(hand.profile()), "T4").optimizer_bytes == 2**63 + 2
+
+
 def test_phases_come_in_the_order_of_a_step(store):
     """Forward reaches 256 bytes, backward 320."""
     rows = phase_totals(store, store.write(linear_step().profile()))
