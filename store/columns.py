@@ -125,7 +125,7 @@ class Positions:
         )
 
 
-def row(record: type[Any], **values: Any) -> tuple[Any, ...]:
+def make_row(record: type[Any], **values: Any) -> tuple[Any, ...]:
     """Return a row of a record; columns that are not named hold what says that there is nothing.
 
     Raises:

@@ -23,10 +23,22 @@ from exporter.capture.call_spans import OpenCall, Span
 from exporter.capture.naming import FUNCTIONS, is_leaf, name_function
 from exporter.capture.recompute import Recomputation
 from exporter.capture.values import factories
+from store.columns import check_order
+from store.records import NODE, OP, Edge, Node
 
 if TYPE_CHECKING:
     from exporter.capture.state import Recording, TensorRecord
 
+
+# The columns of the rows that are written down below, in their order.
+_PLACE = "exporter/capture/calls.py"
+check_order(
+    Node,
+    ("node_id", "name", "kind", "target", "module_id", "arguments", "shape", "dtype", "stage"),
+    _PLACE,
+)
+_EDGE_COLUMNS = ("src_node_id", "dst_node_id", "tensor_id", "arg_position", "size_bytes", "kind")
+check_order(Edge, ("edge_id", *_EDGE_COLUMNS), _PLACE)
 
 _transform_level = torch._C._functorch.maybe_current_level
 _mode_count = torch._C._len_torch_function_stack
@@ -51,6 +63,7 @@ class CallTracker(TorchFunctionMode):
         self.pre_orders = [-1] * len(self.paths)
         self.post_orders = [-1] * len(self.paths)
         self.nodes: list[list[Any]] = []
+        # Without their number: ``_EDGE_COLUMNS``.
         self.edges: list[tuple[int, int, int, int, int, str]] = []
         self.spans: list[Span] = []
         self.executions: dict[int, list[tuple[int, int]]] = {}  # module -> node ranges
@@ -253,14 +266,14 @@ class CallTracker(TorchFunctionMode):
         """Add a node for an input tensor."""
         node_id = self._add_node(name, "placeholder", name, 0)
         node = self.nodes[node_id]
-        node[5] = f'[{{"tensor": {known.tensor_id}}}]'
-        node[6], node[7] = known.spec.shape_json, known.spec.dtype_name
+        node[NODE.arguments] = f'[{{"tensor": {known.tensor_id}}}]'
+        node[NODE.shape], node[NODE.dtype] = known.spec.shape_json, known.spec.dtype_name
         known.node = node_id
 
     def add_output(self, result: Any) -> None:
         """Add the node that gathers the model's outputs."""
         node_id = self._add_node("output", "output", "output", 0)
-        inputs, self.nodes[node_id][5] = self._operands((result,), {})
+        inputs, self.nodes[node_id][NODE.arguments] = self._operands((result,), {})
         self._link(node_id, inputs, "data")
 
     def recomputed(self, operator: str) -> tuple[int, int]:
@@ -298,11 +311,11 @@ class CallTracker(TorchFunctionMode):
             recording.claim_sequence_numbers(op_end - 1)  # of nodes made after the last operator
         edge_kind = "alias"
         for row in recording.ops[opened.op_begin : op_end]:
-            if not row[11]:  # is_view
+            if not row[OP.is_view]:
                 edge_kind = "data"
                 break
         node = self.nodes[node_id]
-        inputs, node[5] = self._operands(args, kwargs)
+        inputs, node[NODE.arguments] = self._operands(args, kwargs)
         if opened.given is not None:
             inputs = list({id(known): known for known in (*opened.given, *inputs)}.values())
         self._link(node_id, inputs, edge_kind)
@@ -312,7 +325,7 @@ class CallTracker(TorchFunctionMode):
         for tensor in (result,) if type(result) is Tensor else tensors_in(result):
             known = recording.known(tensor)
             if not homes:
-                node[6], node[7] = known.spec.shape_json, known.spec.dtype_name
+                node[NODE.shape], node[NODE.dtype] = known.spec.shape_json, known.spec.dtype_name
             known.node = node_id
             homes.append(known.storage.storage_id)
         tmp, out = self._left_alive(opened.storage_begin, homes)

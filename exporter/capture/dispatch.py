@@ -12,7 +12,7 @@ import torch
 from torch.nn import Parameter
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from exporter.capture import execute
+from exporter.capture import execute, memo, specs
 from exporter.capture.memo import (
     DETACHED,
     FRESH,
@@ -27,6 +27,9 @@ from exporter.capture.operators import INFOS as _INFOS
 from exporter.capture.operators import op_info
 from exporter.capture.state import Recording, StorageFinalizer, TensorRecord
 from exporter.capture.values import known as known_values
+from store import records
+from store.columns import check_order
+from store.records import OP, TENSOR_USE
 
 if TYPE_CHECKING:
     from exporter.capture.calls import CallTracker
@@ -40,6 +43,22 @@ _grad_enabled = torch.is_grad_enabled
 _DisableTorchFunction = torch._C.DisableTorchFunction
 _ACCUMULATOR = 1 << 62  # gradient accumulation carries the largest sequence number there is
 META = torch.device("meta")
+_NODE_ID, _MUTATES = OP.node_id, TENSOR_USE.mutates
+
+# The columns of the rows below, in the order in which they are written down there.
+_PLACE = "exporter/capture/dispatch.py"
+check_order(
+    records.Op,
+    ("op_id", "node_id", "phase", "operator", "fwd_op_id", *memo.COLUMNS, "assumption",
+     "live_bytes"),
+    _PLACE,
+)  # fmt: skip
+check_order(
+    records.Tensor,
+    ("tensor_id", "op_id", "output_index", "storage_id", *specs.COLUMNS, "role", "name"),
+    _PLACE,
+)
+check_order(records.TensorUse, ("op_id", "arg_position", "tensor_id", "mutates"), _PLACE)
 
 
 class Signature:
@@ -258,7 +277,7 @@ class OpMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 node_id = self.calls.node_for_op(entry.operator)
             if entry.is_inplace:
                 recording.written += [
-                    known.storage for use, known in zip(uses, knowns, strict=True) if use[3]
+                    known.storage for use, known in zip(uses, knowns, strict=True) if use[_MUTATES]
                 ]
             number = _sequence_number()
             if number == recording.sequence + 1:
@@ -274,7 +293,7 @@ class OpMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
             else:
                 forward_op = self._differentiated()
                 if forward_op >= 0:
-                    node_id = recording.ops[forward_op][1]
+                    node_id = recording.ops[forward_op][_NODE_ID]
         recording.op_count = op_id + 1
         recording.uses += uses
         tensors = recording.tensors

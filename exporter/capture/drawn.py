@@ -31,6 +31,7 @@ from exporter.capture.values.storage_value import (
     StorageValue,
     StorageView,
 )
+from store.records import OP
 
 if TYPE_CHECKING:
     from exporter.capture.calls import CallTracker
@@ -244,5 +245,6 @@ class OracleMode(OpMode):  # type: ignore[no-untyped-call]
         """Return what an operator's draws start from: repeated work draws the same again."""
         ops = self.recording.ops
         row = ops[op_id] if op_id < len(ops) else None
-        origin = row[4] if row is not None and row[2] == "recompute" and row[4] >= 0 else op_id
+        repeats = row is not None and row[OP.phase] == "recompute" and row[OP.fwd_op_id] >= 0
+        origin: int = row[OP.fwd_op_id] if row is not None and repeats else op_id
         return origin * 8 + index

@@ -23,6 +23,7 @@ from exporter.capture.memo import (
 )
 from exporter.formulas.registry import cost
 from exporter.targets.storage_sizes import held_bytes
+from store.records import TENSOR_USE
 
 if TYPE_CHECKING:
     from exporter.capture.dispatch import Signature
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from exporter.capture.state import Recording
 
 Tensor = torch.Tensor
+_MUTATES = TENSOR_USE.mutates
 
 
 def as_specs(recording: Recording, structure: Any) -> Any:
@@ -142,7 +144,7 @@ def make_entry(
             spec.size_bytes
             for code, spec, *_ in outputs
             if code in (FRESH, SHARED) and spec is not None
-        ) + sum(operands[i].size_bytes for i, use in enumerate(signature.uses) if use[3])
+        ) + sum(operands[i].size_bytes for i, use in enumerate(signature.uses) if use[_MUTATES])
     is_view = bool(outputs) and not moves
     single = (
         outputs[0][1]
@@ -155,7 +157,7 @@ def make_entry(
         container,
         info.name,
         info.is_inplace,
-        (
+        (  # memo.COLUMNS
             arguments_text(args, kwargs, _null),
             counted.macs,
             counted.pointwise_flops,

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from store.records import NODE
+
 if TYPE_CHECKING:
     from exporter.capture.call_spans import Span
     from exporter.capture.state import Recording
@@ -44,7 +46,8 @@ class Recomputation:
         """The calls of the forward pass, by target and module."""
         calls: dict[tuple[str, int], list[int]] = {}
         for node in self._forward[0]:
-            calls.setdefault((node[3], node[4]), []).append(node[0])
+            call = node[NODE.target], node[NODE.module_id]
+            calls.setdefault(call, []).append(node[NODE.node_id])
         return calls
 
     def enter_module(self, module_id: int) -> None:

@@ -23,6 +23,7 @@ from exporter.capture.specs import SpecTable
 from exporter.capture.state import Recording, TensorRecord
 from exporter.targets.autocast import end_autocast
 from store.collector import gc_paused
+from store.records import TENSOR, TENSOR_USE
 
 # One per target and default dtype, as these decide what kernels return; shared by all models of a
 # process, as architectures repeat each other's layers.
@@ -209,14 +210,19 @@ def _record(
 
 def _first_uses(recording: Recording) -> None:
     """Remember which operator used each parameter first: its gradient is summed there."""
-    parameters = {row[3]: row[0] for row in recording.tensors if row[9] == "parameter"}
+    tensors = recording.tensors
+    parameters = {
+        row[TENSOR.storage_id]: row[TENSOR.tensor_id]
+        for row in tensors
+        if row[TENSOR.role] == "parameter"
+    }
     pending = set(parameters)
     if not pending:
         return
-    for op_id, _, tensor_id, _ in recording.uses:
-        storage_id = recording.tensors[tensor_id][3]
+    for use in recording.uses:
+        storage_id = tensors[use[TENSOR_USE.tensor_id]][TENSOR.storage_id]
         if storage_id in pending:
             pending.discard(storage_id)
-            recording.accumulator_ops[parameters[storage_id]] = op_id
+            recording.accumulator_ops[parameters[storage_id]] = use[TENSOR_USE.op_id]
             if not pending:
                 return

@@ -23,6 +23,10 @@ def span_bytes(shape: tuple[int, ...], stride: tuple[int, ...], offset: int, ite
     return (last + 1) * itemsize
 
 
+# What a geometry fills in of a tensor's row.
+COLUMNS = ("shape", "stride", "storage_offset", "dtype", "size_bytes")
+
+
 class Spec:
     """One geometry: the ``TensorSpec`` that formulas see, and the texts that rows hold."""
 
@@ -52,7 +56,7 @@ class Spec:
         self.stride_json = str(list(stride))
         self.dtype_name = str(self.dtype).removeprefix("torch.")
         self.size_bytes = self.tensor.size_bytes
-        self.columns = (  # of a tensor's row
+        self.columns = (  # of a tensor's row: ``COLUMNS``
             self.shape_json,
             self.stride_json,
             self.offset,

@@ -6,8 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from exporter.capture import specs
 from exporter.capture.values.initial_values import remembered_value
 from exporter.capture.values.lazy_value import LazyValue
+from store.columns import changed, check_order
+from store.records import OP, Op, Tensor
 
 if TYPE_CHECKING:
     import weakref
@@ -16,6 +19,12 @@ if TYPE_CHECKING:
     from exporter.capture.specs import Spec, SpecTable
 
 OUTLIVES = -2  # death of a storage that is still alive
+
+check_order(
+    Tensor,
+    ("tensor_id", "op_id", "output_index", "storage_id", *specs.COLUMNS, "role", "name"),
+    "exporter/capture/state.py",
+)
 
 
 class Storage:
@@ -290,7 +299,7 @@ class Recording:
         spec = self.spec_of(tensor)
         untyped = tensor.untyped_storage()
         storage = self.new_storage(
-            untyped.nbytes(), "activation", spec.host, op_id, self.ops[op_id][1]
+            untyped.nbytes(), "activation", spec.host, op_id, self.ops[op_id][OP.node_id]
         )
         untyped._ep = StorageFinalizer(storage)  # type: ignore[attr-defined]
         if not storage.host:
@@ -319,7 +328,7 @@ class Recording:
         """Settle what was found after its birth: its call, and the live bytes since."""
         for storage in self.storages:
             if storage.node < 0 <= storage.birth < len(self.ops):
-                storage.node = self.ops[storage.birth][1]
+                storage.node = self.ops[storage.birth][OP.node_id]
         if not self.late:
             return
         changes = [0] * (len(self.ops) + 1)
@@ -330,6 +339,6 @@ class Recording:
         for op_id, (row, change) in enumerate(zip(self.ops, changes, strict=False)):
             added += change
             if added:
-                self.ops[op_id] = (*row[:15], row[15] + added)
+                self.ops[op_id] = changed(Op, row, live_bytes=row[OP.live_bytes] + added)
         self.backfilled += self.late
         self.late.clear()

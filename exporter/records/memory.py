@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from store.columns import rows_by_column
+from store.records import OP, TENSOR, TENSOR_USE, MemStat
 
 if TYPE_CHECKING:
     from exporter.capture.run import Run
@@ -13,7 +16,7 @@ if TYPE_CHECKING:
 class MemoryOfCalls:
     """``stats``: rows of ``MemStat``; ``outputs``: storages reachable from each call's output."""
 
-    stats: list[tuple[int, ...]]
+    stats: list[tuple[Any, ...]]
     outputs: dict[int, list[int]]
 
 
@@ -37,13 +40,14 @@ def memory_of_calls(run: Run) -> MemoryOfCalls:
     out = [0] * count
     transient = [0] * count
     outputs: dict[int, list[int]] = {}
+    live = OP.live_bytes
     for span in calls.spans:
         node_id = span.node_id
         tmp[node_id] = span.fwd_tmp_bytes
         out[node_id] = span.fwd_out_bytes
         outputs[node_id] = span.outputs
         if span.op_end > span.op_begin:
-            top = max([row[15] for row in ops[span.op_begin : span.op_end]])
+            top = max([row[live] for row in ops[span.op_begin : span.op_end]])
             left = span.fwd_tmp_bytes + span.fwd_out_bytes
             level = span.live_begin_bytes
             for birth, found, size in recording.backfilled:
@@ -51,12 +55,20 @@ def memory_of_calls(run: Run) -> MemoryOfCalls:
                     level += size
             transient[node_id] = max(0, top - level - left)
     bwd_tmp, bwd_out, grad = _backward(run)
-    stats = list(
-        zip(
-            range(count), fwd_in, tmp, out, transient, kept, bwd_tmp, bwd_out, grad, param, buffer,
-            strict=True,
-        )
-    )  # fmt: skip
+    stats = rows_by_column(
+        MemStat,
+        node_id=range(count),
+        fwd_in_bytes=fwd_in,
+        fwd_tmp_bytes=tmp,
+        fwd_out_bytes=out,
+        fwd_transient_bytes=transient,
+        kept_bytes=kept,
+        bwd_tmp_bytes=bwd_tmp,
+        bwd_out_bytes=bwd_out,
+        grad_bytes=grad,
+        param_bytes=param,
+        buffer_bytes=buffer,
+    )
     return MemoryOfCalls(stats, outputs)
 
 
@@ -69,7 +81,7 @@ def _saved_inputs(run: Run, fwd_in: list[int]) -> None:
         storage = known.storage
         if op_id < 0 or storage.storage_class in {"parameter", "buffer"} or storage.host:
             continue
-        node_id = recording.ops[op_id][1]
+        node_id = recording.ops[op_id][OP.node_id]
         if storage.node != node_id and (node_id, storage.storage_id) not in seen:
             seen.add((node_id, storage.storage_id))
             fwd_in[node_id] += storage.size_bytes
@@ -80,14 +92,15 @@ def _first_users(run: Run, param: list[int], buffer: list[int]) -> None:
     recording = run.recording
     storages = recording.storages
     pending = {s.storage_id for s in storages if s.storage_class in {"parameter", "buffer"}}
-    homes = [row[3] for row in recording.tensors]
-    for op_id, _, tensor_id, _ in recording.uses:
+    homes = [row[TENSOR.storage_id] for row in recording.tensors]
+    for use in recording.uses:
+        op_id = use[TENSOR_USE.op_id]
         if op_id >= run.forward_ops or not pending:
             break
-        storage_id = homes[tensor_id]
+        storage_id = homes[use[TENSOR_USE.tensor_id]]
         if storage_id in pending:
             pending.discard(storage_id)
-            node_id = recording.ops[op_id][1]
+            node_id = recording.ops[op_id][OP.node_id]
             storage = storages[storage_id]
             target = param if storage.storage_class == "parameter" else buffer
             target[node_id] += storage.size_bytes
@@ -103,8 +116,8 @@ def _backward(run: Run) -> tuple[list[int], list[int], list[int]]:
     ops = recording.ops
     last_op = [-1] * count
     for row in ops[run.forward_ops :]:
-        if row[1] >= 0 and row[2] == "backward":
-            last_op[row[1]] = row[0]
+        if row[OP.node_id] >= 0 and row[OP.phase] == "backward":
+            last_op[row[OP.node_id]] = row[OP.op_id]
     born: list[list[tuple[int, int, int]]] = [[] for _ in range(count)]
     out = [0] * count
     grad = [0] * count
@@ -112,7 +125,7 @@ def _backward(run: Run) -> tuple[list[int], list[int], list[int]]:
         if storage.birth < run.forward_ops or storage.host:
             continue
         node_id = storage.node
-        if node_id < 0 or ops[storage.birth][2] != "backward":
+        if node_id < 0 or ops[storage.birth][OP.phase] != "backward":
             continue
         death = storage.death if storage.death >= 0 else recording.op_count
         born[node_id].append((storage.birth, death, storage.size_bytes))

@@ -9,8 +9,16 @@ from typing import TYPE_CHECKING, Any
 from exporter.records.memory import MemoryOfCalls, memory_of_calls
 from exporter.records.storage_classes import storage_classes
 from exporter.targets.allocator import replay, workspace_bytes
+from store.columns import changed, make_row, rows_by_column
 from store.records import (
+    EDGE,
     MAX_INTEGER,
+    MEM_STAT,
+    MODULE,
+    NODE,
+    OP,
+    TENSOR,
+    TENSOR_USE,
     Edge,
     FlopCount,
     MemStat,
@@ -60,13 +68,10 @@ def build_profile(run: Run, info: ProfileInfo, *, seconds: float) -> Profile:
     lives = _storage_rows(run, classes, cuda=info.target == "cuda")
     memory = memory_of_calls(run)
     flops, sums = _flop_counts(run)
-    edges = [
-        (i, source, target, tensor_id, position, size, kind)
-        for i, (source, target, tensor_id, position, size, kind) in enumerate(run.calls.edges)
-    ]
+    edges = [(edge_id, *edge) for edge_id, edge in enumerate(run.calls.edges)]
     nodes = _nodes(run, edges)
     modules = _modules(run)
-    param_count = sum(row[8] for row in modules)
+    param_count = sum(row[MODULE.param_count] for row in modules)
     on_device = [s for s in recording.storages if not s.host]
     param_bytes = sum(s.size_bytes for s in on_device if s.storage_class == "parameter")
     buffer_bytes = sum(s.size_bytes for s in on_device if s.storage_class == "buffer")
@@ -82,7 +87,7 @@ def build_profile(run: Run, info: ProfileInfo, *, seconds: float) -> Profile:
         node_count=len(nodes),
         edge_count=len(edges),
         op_count=recording.op_count,
-        unknown_op_count=sum(row[8] == "unknown" for row in recording.ops),
+        unknown_op_count=sum(row[OP.flops_status] == "unknown" for row in recording.ops),
         fwd_macs=sums["forward"][0],
         bwd_macs=sums["backward"][0],
         fwd_pointwise_flops=sums["forward"][1],
@@ -93,7 +98,7 @@ def build_profile(run: Run, info: ProfileInfo, *, seconds: float) -> Profile:
         param_bytes=param_bytes,
         buffer_bytes=buffer_bytes,
         input_bytes=sum(s.size_bytes for s in on_device if s.storage_class == "input"),
-        kept_bytes=sum(row[5] for row in memory.stats),
+        kept_bytes=sum(row[MEM_STAT.kept_bytes] for row in memory.stats),
         forward_end_bytes=lives.forward_end_bytes,
         peak_bytes=lives.peak_bytes,
         model_allocated_bytes=lives.model_allocated_bytes,
@@ -101,7 +106,7 @@ def build_profile(run: Run, info: ProfileInfo, *, seconds: float) -> Profile:
         peak_allocated_bytes=lives.peak_allocated_bytes,
         peak_reserved_bytes=lives.peak_reserved_bytes,
         workspace_bytes=workspace_bytes()
-        if info.target == "cuda" and any(row[6] for row in recording.ops)
+        if info.target == "cuda" and any(row[OP.macs] for row in recording.ops)
         else 0,
         seconds=seconds,
     )
@@ -131,9 +136,14 @@ def structural_hash(run: Run) -> str:
     """Return a digest, equal for equal operators, arguments and geometries in equal order."""
     digest = hashlib.sha256()
     recording = run.recording
-    digest.update("\n".join([f"{row[2]} {row[3]} {row[5]}" for row in recording.ops]).encode())
-    digest.update("\n".join([f"{row[4]}{row[5]}{row[7]}" for row in recording.tensors]).encode())
-    digest.update("\n".join([f"{use[0]} {use[2]}" for use in recording.uses]).encode())
+    phase, operator, arguments = OP.phase, OP.operator, OP.arguments
+    shape, stride, dtype = TENSOR.shape, TENSOR.stride, TENSOR.dtype
+    op_id, tensor_id = TENSOR_USE.op_id, TENSOR_USE.tensor_id
+    ops = [f"{row[phase]} {row[operator]} {row[arguments]}" for row in recording.ops]
+    tensors = [f"{row[shape]}{row[stride]}{row[dtype]}" for row in recording.tensors]
+    uses = [f"{row[op_id]} {row[tensor_id]}" for row in recording.uses]
+    for lines in (ops, tensors, uses):
+        digest.update("\n".join(lines).encode())
     return digest.hexdigest()
 
 
@@ -144,7 +154,8 @@ def _storage_rows(run: Run, classes: list[str], *, cuda: bool) -> StorageRows:
     storages: list[StorageRecord] = recording.storages
     deaths = [s.death if s.death >= -1 else end for s in storages]
     on_device = [i for i, s in enumerate(storages) if not s.host]
-    peak = max((row[15] for row in recording.ops), default=0)
+    live = OP.live_bytes
+    peak = max((row[live] for row in recording.ops), default=0)
     start = sum(s.size_bytes for s in storages if s.birth < 0 and not s.host)
     peak = max(peak, start)
     forward_end = run.forward_end_bytes
@@ -179,12 +190,17 @@ def _storage_rows(run: Run, classes: list[str], *, cuda: bool) -> StorageRows:
             placed.peaks.allocated_bytes,
             placed.peaks.reserved_bytes,
         )
-    rows = [
-        (s.storage_id, s.size_bytes, storage_class, s.birth, death, s.host, block, address)
-        for s, storage_class, death, block, address in zip(
-            storages, classes, deaths, blocks, addresses, strict=True
-        )
-    ]
+    rows = rows_by_column(
+        Storage,
+        storage_id=[s.storage_id for s in storages],
+        size_bytes=[s.size_bytes for s in storages],
+        storage_class=classes,
+        birth_op_id=[s.birth for s in storages],
+        death_op_id=deaths,
+        is_host=[s.host for s in storages],
+        block_bytes=blocks,
+        address=addresses,
+    )
     return StorageRows(
         rows,
         held.forward_end_bytes,
@@ -196,34 +212,44 @@ def _storage_rows(run: Run, classes: list[str], *, cuda: bool) -> StorageRows:
     )
 
 
-def _flop_counts(run: Run) -> tuple[list[tuple[int, ...]], dict[str, list[int]]]:
+def _flop_counts(run: Run) -> tuple[list[tuple[Any, ...]], dict[str, list[int]]]:
     """Return the arithmetic per call and per phase."""
     count = len(run.calls.nodes)
-    columns = [[0] * count for _ in range(4)]
+    calls = {
+        phase: ([0] * count, [0] * count) for phase in ("forward", "backward")
+    }  # multiply-adds, pointwise FLOPs
+    at_macs, at_pointwise, at_phase, at_node = OP.macs, OP.pointwise_flops, OP.phase, OP.node_id
     sums = {phase: [0, 0] for phase in ("forward", "backward", "recompute", "optimizer")}
     for row in run.recording.ops:
-        macs, pointwise = row[6], row[7]
+        macs, pointwise = row[at_macs], row[at_pointwise]
         if not macs and not pointwise:
             continue
-        phase, node_id = row[2], row[1]
+        phase, node_id = row[at_phase], row[at_node]
         total = sums[phase]
         total[0] += macs
         total[1] += pointwise
-        if node_id >= 0 and phase in {"forward", "backward"}:
-            first = 0 if phase == "forward" else 2
-            columns[first][node_id] += macs
-            columns[first + 1][node_id] += pointwise
-    return list(zip(range(count), *columns, strict=True)), sums
+        if node_id >= 0 and phase in calls:
+            calls[phase][0][node_id] += macs
+            calls[phase][1][node_id] += pointwise
+    rows = rows_by_column(
+        FlopCount,
+        node_id=range(count),
+        fwd_macs=calls["forward"][0],
+        fwd_pointwise_flops=calls["forward"][1],
+        bwd_macs=calls["backward"][0],
+        bwd_pointwise_flops=calls["backward"][1],
+    )
+    return rows, sums
 
 
 def _nodes(run: Run, edges: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
     """Return the calls' rows with their place in the chain of stages."""
     nodes = run.calls.nodes
     last_use: dict[tuple[int, int], int] = {}
-    for _, source, target, tensor_id, _, _, kind in edges:
-        if kind != "control":
-            key = source, tensor_id
-            last_use[key] = max(last_use.get(key, -1), target)
+    for edge in edges:
+        if edge[EDGE.kind] != "control":
+            key = edge[EDGE.src_node_id], edge[EDGE.tensor_id]
+            last_use[key] = max(last_use.get(key, -1), edge[EDGE.dst_node_id])
     crossing = [0] * (len(nodes) + 1)
     for (source, _), target in last_use.items():
         crossing[source] += 1
@@ -231,7 +257,8 @@ def _nodes(run: Run, edges: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
     open_tensors = stage = 0
     rows = []
     for node, change in zip(nodes, crossing, strict=False):
-        rows.append((*node[:8], stage))
+        node[NODE.stage] = stage
+        rows.append(tuple(node))
         open_tensors += change
         if open_tensors == 1:
             stage += 1
@@ -254,20 +281,21 @@ def _modules(run: Run) -> list[tuple[Any, ...]]:
                 seen.add(id(tensor))
                 param_count += tensor.numel()
         buffers = [tensor for tensor in module._buffers.values() if tensor is not None]
-        sizes = [_bytes_of(own, counted), _bytes_of(buffers, counted)]
         parent = path.rpartition(".")[0]
         rows.append(
-            (
-                module_id,
-                path,
-                type(module).__name__,
-                ids.get(parent, 0) if path else -1,
-                calls.leaves[module_id],
-                calls.call_counts[module_id],
-                calls.pre_orders[module_id],
-                calls.post_orders[module_id],
-                param_count,
-                *sizes,
+            make_row(
+                Module,
+                module_id=module_id,
+                path=path,
+                class_name=type(module).__name__,
+                parent_id=ids.get(parent, 0) if path else -1,
+                is_leaf=calls.leaves[module_id],
+                call_count=calls.call_counts[module_id],
+                fw_pre_order=calls.pre_orders[module_id],
+                fw_post_order=calls.post_orders[module_id],
+                param_count=param_count,
+                param_bytes=_bytes_of(own, counted),
+                buffer_bytes=_bytes_of(buffers, counted),
             )
         )
     for storage in run.recording.storages:  # tensors in plain attributes: where they are used
@@ -277,8 +305,8 @@ def _modules(run: Run) -> list[tuple[Any, ...]]:
             and not storage.host
         ):
             module_id = homes.get(storage.storage_id, 0)
-            row = rows[module_id]
-            rows[module_id] = (*row[:-1], row[-1] + storage.size_bytes)
+            size = rows[module_id][MODULE.buffer_bytes] + storage.size_bytes
+            rows[module_id] = changed(Module, rows[module_id], buffer_bytes=size)
     return rows
 
 
@@ -296,13 +324,14 @@ def _bytes_of(tensors: Iterable[torch.Tensor], counted: set[int]) -> int:
 def _first_modules(run: Run) -> dict[int, int]:
     """Return the module in which each storage without an owner was used first."""
     recording = run.recording
-    homes = [row[3] for row in recording.tensors]
+    homes = [row[TENSOR.storage_id] for row in recording.tensors]
     found: dict[int, int] = {}
-    if any(row[9] == "constant" for row in recording.tensors):
-        for op_id, _, tensor_id, _ in recording.uses:
-            node_id = recording.ops[op_id][1]
+    if any(row[TENSOR.role] == "constant" for row in recording.tensors):
+        for use in recording.uses:
+            node_id = recording.ops[use[TENSOR_USE.op_id]][OP.node_id]
             if node_id >= 0:
-                found.setdefault(homes[tensor_id], run.calls.nodes[node_id][4])
+                home = homes[use[TENSOR_USE.tensor_id]]
+                found.setdefault(home, run.calls.nodes[node_id][NODE.module_id])
     return found
 
 
@@ -316,7 +345,7 @@ def _saved(run: Run, memory: MemoryOfCalls) -> list[tuple[Any, ...]]:
         if op_id < 0 or (op_id, known.tensor_id) in seen:
             continue
         seen.add((op_id, known.tensor_id))
-        node_id = recording.ops[op_id][1]
+        node_id = recording.ops[op_id][OP.node_id]
         storage = known.storage
         if storage.node != node_id or storage.birth < 0:
             reason = "input"
@@ -324,5 +353,14 @@ def _saved(run: Run, memory: MemoryOfCalls) -> list[tuple[Any, ...]]:
             reason = "output"
         else:
             reason = "intermediate"
-        rows.append((len(rows), known.tensor_id, node_id, op_id, reason))
+        rows.append(
+            make_row(
+                SavedTensor,
+                saved_id=len(rows),
+                tensor_id=known.tensor_id,
+                node_id=node_id,
+                op_id=op_id,
+                reason=reason,
+            )
+        )
     return rows

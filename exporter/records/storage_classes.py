@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from store.records import OP, TENSOR, TENSOR_USE
 
 if TYPE_CHECKING:
     from exporter.capture.run import Run
@@ -37,14 +39,19 @@ def _later_class(run: Run, storage: Storage, handed: set[int]) -> str:
     """Return the class of a storage born after the forward pass."""
     ops = run.recording.ops
     born = ops[storage.birth]
-    phase = born[2]
+    phase = born[OP.phase]
     if phase == "recompute":
         died = ops[storage.death] if 0 <= storage.death < len(ops) else None
-        inside = died is not None and died[1:3] == born[1:3]
+        inside = died is not None and _place(died) == _place(born)
         return "temporary" if inside else "activation"
     if phase == "backward":
         return "gradient" if storage.storage_id in handed else "temporary"
     return "optimizer" if storage.storage_id in run.optimizer_state else "temporary"
+
+
+def _place(row: tuple[Any, ...]) -> tuple[int, str]:
+    """Return the call and the phase of an operator."""
+    return row[OP.node_id], row[OP.phase]
 
 
 def _handed_on(run: Run) -> set[int]:
@@ -53,14 +60,14 @@ def _handed_on(run: Run) -> set[int]:
     ops = recording.ops
     handed = set(run.gradients)
     makers = {
-        storage.storage_id: ops[storage.birth][4]
+        storage.storage_id: ops[storage.birth][OP.fwd_op_id]
         for storage in recording.storages
         if run.forward_ops <= storage.birth < len(ops)
     }
     if makers:
-        homes = [row[3] for row in recording.tensors]
-        for op_id, _, tensor_id, _ in recording.uses:
-            home = homes[tensor_id]
-            if home in makers and ops[op_id][4] != makers[home]:
+        homes = [row[TENSOR.storage_id] for row in recording.tensors]
+        for use in recording.uses:
+            home = homes[use[TENSOR_USE.tensor_id]]
+            if home in makers and ops[use[TENSOR_USE.op_id]][OP.fwd_op_id] != makers[home]:
                 handed.add(home)
     return handed

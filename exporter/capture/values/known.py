@@ -10,12 +10,15 @@ import torch
 
 from exporter.capture.entries import flatten_result
 from exporter.capture.values.lazy_value import LazyValue, resolved
+from store.columns import changed
+from store.records import TENSOR_USE, Op
 
 if TYPE_CHECKING:
     from exporter.capture.dispatch import Signature
     from exporter.capture.state import Recording, TensorRecord
 
 Tensor = torch.Tensor
+_MUTATES = TENSOR_USE.mutates
 _EAGER = 1 << 12  # elements of a value that is worked out at once
 CPU = torch.device("cpu")
 
@@ -40,7 +43,7 @@ def carry_values(  # noqa: C901  # hot: one function
     )
     if len(signature.knowns) == signature.hosts > 0 and not any(t.is_meta for t in outputs):
         return
-    writes = any([use[3] for use in signature.uses])  # noqa: C419  # a generator is slower
+    writes = any([use[_MUTATES] for use in signature.uses])  # noqa: C419  # a generator is slower
     if not outputs or any(not t.is_meta or _too_large(t) for t in outputs):
         if writes:
             forget_values(signature)
@@ -86,8 +89,7 @@ def carry_geometry(recording: Recording, func: Any, args: Any, kwargs: Any, resu
     finite = _if_finite(func, args)
     if finite is not None:
         set_value(recording, result, torch.tensor(finite).expand(result.shape))
-        row = recording.ops[-1]
-        recording.ops[-1] = (*row[:14], "finite", *row[15:])
+        recording.ops[-1] = changed(Op, recording.ops[-1], assumption="finite")
     if finite is not None or func in _GUARDS:
         return
     base = torch.empty(args[0].shape, dtype=args[0].dtype)
@@ -125,7 +127,7 @@ def _if_finite(func: Any, args: Any) -> bool | None:
 def forget_values(signature: Signature) -> None:
     """Drop the values of what was just written with something unknown."""
     for use, known in zip(signature.uses, signature.knowns, strict=True):
-        if use[3] and known.storage.valued:
+        if use[_MUTATES] and known.storage.valued:
             known.storage.forget_values()
 
 
@@ -144,7 +146,7 @@ def _compute_readers(recording: Recording, signature: Signature) -> None:
     written = {
         known.storage.storage_id
         for use, known in zip(signature.uses, signature.knowns, strict=True)
-        if use[3]
+        if use[_MUTATES]
     }
     waiting = []
     for reference in recording.lazy_values:
