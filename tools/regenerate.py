@@ -62,6 +62,8 @@ GENERATED = (
     _page("names", "queries/__init__.py", "tools.public_names:with_names",
           "public names of the questions"),
     _page("cli", "docs/cli.md", "tools.cli_docs:with_help", "help of the commands"),
+    _page("questions", "docs/queries.md", "tools.question_docs:with_questions",
+          "questions and exports, with their help"),
     Generated("revision", ROOT / "data" / "revisions", "tools.revision_database:write",
               "a small database of the newest schema", is_text=False),
     Generated("example", ROOT / "data" / "example.db", "tools.example_database:write",

@@ -1,38 +1,24 @@
-"""Stored profiles in the formats of other programs, one file per format."""
+"""Stored profiles in the formats of other programs, one file per format.
+
+A file registers its format by ``export_format``; nothing else has to know of it.
+"""
 
 from __future__ import annotations
 
+from importlib import import_module
+from pkgutil import iter_modules
 from typing import TYPE_CHECKING
 
 from queries.errors import QuestionError
-from queries.export.chakra import chakra_trace
-from queries.export.chrome import chrome_trace
-from queries.export.minimalloc import minimalloc_csv
-from queries.export.snapshot import memory_snapshot
-from queries.export.solver import solver_json
+from queries.export.registry import EXPORTS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from store import Store
 
-__all__ = [
-    "EXPORTS",
-    "chakra_trace",
-    "chrome_trace",
-    "export_profile",
-    "memory_snapshot",
-    "minimalloc_csv",
-    "solver_json",
-]
+__all__ = ["EXPORTS", "export_profile"]
 
-EXPORTS: dict[str, Callable[[Store, int, str], bytes]] = {
-    "chakra": chakra_trace,
-    "chrome": chrome_trace,
-    "minimalloc": lambda store, profile_id, _: minimalloc_csv(store, profile_id),
-    "snapshot": lambda store, profile_id, _: memory_snapshot(store, profile_id),
-    "solver": solver_json,
-}
+for _module in iter_modules(__path__):
+    import_module(f"{__name__}.{_module.name}")
 
 
 def export_profile(store: Store, profile_id: int, name: str, *, device: str = "A100") -> bytes:
@@ -50,4 +36,4 @@ def export_profile(store: Store, profile_id: int, name: str, *, device: str = "A
     """
     if name not in EXPORTS:
         raise QuestionError(f"no export {name!r}; exports: {', '.join(EXPORTS)}")
-    return EXPORTS[name](store, profile_id, device)
+    return EXPORTS[name].write(store, profile_id, device)

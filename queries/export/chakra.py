@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from queries.export.registry import export_format
 from queries.load import load_graph
 
 if TYPE_CHECKING:
@@ -19,6 +20,11 @@ _COMP_NODE = 4
 _LENGTH_DELIMITED = 2
 
 
+@export_format(
+    "chakra",
+    read_by="MLCommons Chakra tools",
+    holds="one compute node per operator with FLOPs, bytes and dependencies",
+)
 def chakra_trace(store: Store, profile_id: int, device: str) -> bytes:
     """Return one rank's trace: every operator a compute node with its roofline duration.
 

@@ -7,6 +7,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from queries.devices import device_named, op_times
+from queries.export.registry import export_format
 from queries.fetch import profile_exists, rows_of
 from store.records import PHASES
 
@@ -21,6 +22,11 @@ WHERE o.profile_id = :profile_id
 """
 
 
+@export_format(
+    "chrome",
+    read_by="Perfetto, chrome://tracing, Holistic Trace Analysis",
+    holds="operators inside their calls, live bytes, arrows from forward to backward",
+)
 def chrome_trace(store: Store, profile_id: int, device: str) -> bytes:
     """Return the step as one timeline, operators inside their calls, one track per phase.
 

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from queries.export.registry import export_format
 from queries.fetch import profile_exists, rows_of
 
 if TYPE_CHECKING:
     from store import Store
 
 
-def minimalloc_csv(store: Store, profile_id: int) -> bytes:
+@export_format(
+    "minimalloc",
+    read_by="MiniMalloc, omnimalloc and other planners",
+    holds="`id,lower,upper,size`: buffers born in the step, half-open lifetimes, "
+    "allocator block sizes",
+)
+def minimalloc_csv(store: Store, profile_id: int, _device: str) -> bytes:
     """Return what is born in the step as ``id,lower,upper,size`` lines.
 
     Times are steps, half-open: a buffer is alive at ``lower <= i < upper``. Sizes are those of the

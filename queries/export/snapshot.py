@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from typing import TYPE_CHECKING, Any
 
+from queries.export.registry import export_format
 from queries.fetch import profile_exists, rows_of
 
 if TYPE_CHECKING:
@@ -18,7 +19,12 @@ _SMALL_BYTES = 1 << 20
 _PROTOCOL = 4  # the newest that the viewer's unpickler reads
 
 
-def memory_snapshot(store: Store, profile_id: int) -> bytes:
+@export_format(
+    "snapshot",
+    read_by="torch.cuda._memory_viz",
+    holds="planned blocks, and every allocation and free with its operator",
+)
+def memory_snapshot(store: Store, profile_id: int, _device: str) -> bytes:
     """Return a pickle as ``torch.cuda.memory._snapshot()`` makes it, for ``_memory_viz``.
 
     Addresses are the planned ones. A segment is a stretch of addresses that blocks have touched,

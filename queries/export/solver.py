@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from queries.export.registry import export_format
 from queries.fetch import rows_of, values_of
 from queries.load import load_graph
 from queries.questions.liveness import liveness
@@ -16,6 +17,11 @@ if TYPE_CHECKING:
     from store import Store
 
 
+@export_format(
+    "solver",
+    read_by="Rotor, Checkmate, torch's module rows",
+    holds="stages of the chain, a graph of both passes, modules in pre-order",
+)
 def solver_json(store: Store, profile_id: int, device: str) -> bytes:
     """Return the bundle; bytes and, as roofline estimates, microseconds.
 

@@ -14,6 +14,7 @@ from handmade_profiles import Hand, linear_step
 
 from queries import QuestionError, liveness, load_graph
 from queries.export import EXPORTS, export_profile
+from queries.export.registry import export_format
 from store import open_store
 from tools.sql_docs import EXAMPLE
 
@@ -245,7 +246,14 @@ def test_unknown_export_lists_the_known(example):
         export_profile(example, 1, "onnx")
 
 
+def test_two_formats_of_one_name_are_refused():
+    """A format is not replaced unseen."""
+    again = export_format("chrome", read_by="nobody", holds="nothing")
+    with pytest.raises(ValueError, match="two formats are called 'chrome'"):
+        again(lambda *_: b"")
+
+
 def test_every_export_has_its_file():
     """One file per format lies beside the registry."""
     folder = Path(__file__).parents[2] / "queries" / "export"
-    assert {p.stem for p in folder.glob("*.py")} - {"__init__"} == set(EXPORTS)
+    assert {p.stem for p in folder.glob("*.py")} - {"__init__", "registry"} == set(EXPORTS)
