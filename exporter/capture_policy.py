@@ -35,7 +35,7 @@ _SEEDED = "seeded-values: weights and inputs without values are seeded random nu
 
 
 def capture_attempts(
-    model: nn.Module, inputs: Any, settings: Settings, *, own: bool, draw: bool
+    model: nn.Module, inputs: Any, settings: Settings, *, by_zoo: bool, draw: bool
 ) -> list[tuple[str, str]]:
     """Return the kinds of capture to try, in order, each with what it assumes of unknown values.
 
@@ -43,7 +43,7 @@ def capture_attempts(
         model: the model.
         inputs: its positional and named inputs.
         settings: what was asked for.
-        own: whether the model was built by a zoo, without values.
+        by_zoo: whether a zoo has built the model, without values.
         draw: whether the zoo allows values to be drawn.
     """
     if settings.capture != "auto":
@@ -52,7 +52,7 @@ def capture_attempts(
         return [("meta", settings.assume)]
     if draw:
         return [("concrete", DRAW)]
-    if own or has_meta_tensors(model, inputs):
+    if by_zoo or has_meta_tensors(model, inputs):
         return [("meta", "")]
     return [("meta", ""), ("concrete", "")]
 

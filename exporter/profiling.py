@@ -128,7 +128,7 @@ def profile_model(
     )
     factory = optimizer if callable(optimizer) else None
     with clean_autograd_state():
-        return _profile(model, args, kwargs, settings, info, own=False, factory=factory)
+        return _profile(model, args, kwargs, settings, info, by_zoo=False, factory=factory)
 
 
 def profile_built(built: Built, settings: Settings) -> Profile:
@@ -155,7 +155,7 @@ def profile_built(built: Built, settings: Settings) -> Profile:
         built.kwargs,
         settings,
         info,
-        own=True,
+        by_zoo=True,
         draw=built.draws_values,
         factory=None,
     )
@@ -169,20 +169,20 @@ def _profile(
     settings: Settings,
     info: ProfileInfo,
     *,
-    own: bool,
+    by_zoo: bool,
     factory: OptimizerFactory | None,
     draw: bool = False,
 ) -> Profile:
     """Return the profile of the first kind of capture that the model allows."""
     began = time.perf_counter()
-    attempts = capture_attempts(model, (args, kwargs), settings, own=own, draw=draw)
+    attempts = capture_attempts(model, (args, kwargs), settings, by_zoo=by_zoo, draw=draw)
     for capture, assume in attempts:
         device = CPU if capture == "concrete" and not assume else META
         copier = TensorCopier(device)
         try:
             if device is CPU:
                 refuse_too_large(model, (args, kwargs))
-            subject = model if own and device is META else copy_model(model, copier)
+            subject = model if by_zoo and device is META else copy_model(model, copier)
             given, named = copy_inputs((args, kwargs), copier)
             run = _run(subject, given, named, settings, device, assume, factory)
         except UnknownValueError as error:

@@ -7,12 +7,9 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from store.records import MODES, TARGETS
-
-if TYPE_CHECKING:
-    from exporter.zoo.user.inputs import OwnModel
 
 DTYPES = ("float32", "bfloat16", "float16", "float64")
 ATTENTIONS = ("auto", "flash", "efficient", "math")
@@ -31,6 +28,33 @@ _CHOICES = {
     "capture": CAPTURES,
     "assume": ASSUMPTIONS,
 }
+
+
+@dataclass(frozen=True, slots=True)
+class UserModel:
+    """How a user's model is found, built and fed."""
+
+    args: tuple[str, ...] = ()  # of the factory, as written
+    kwargs: tuple[tuple[str, str], ...] = ()
+    inputs: tuple[str, ...] = ()  # as written, see ``exporter.zoo.user.inputs``
+    inputs_from: str = ""  # package.module:function that makes them instead
+    module_path: tuple[str, ...] = ()  # folders in which modules are looked for first
+    package: str = ""  # distribution that defines the model, "" for a file that is not installed
+    source: str = ""  # digest of the source files that are not installed
+    user_batch: bool = False  # no batch size is asked: the function that makes the inputs decides
+    user_dtype: bool = False  # no type is asked: parameters stay as the factory made them
+
+    def config(self) -> dict[str, Any]:
+        """Return what tells two builds of one factory apart, for ``Settings.config``."""
+        left = {"batch_size": self.user_batch, "dtype": self.user_dtype}
+        asked = {
+            "args": [stored_value(text) for text in self.args],
+            "kwargs": {key: stored_value(text) for key, text in sorted(self.kwargs)},
+            "inputs": self.inputs_from or list(self.inputs),
+            "user": [name for name, is_left in left.items() if is_left],
+            "source": self.source,
+        }
+        return {name: value for name, value in asked.items() if value}
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +79,7 @@ class Settings:
     optimizer: str = ""
     capture: str = "auto"
     assume: str = ""  # of values that nobody knows, where a size depends on them
-    own: OwnModel | None = None  # how a model of the user's own is built and fed
+    user: UserModel | None = None  # how a user's model is built and fed
 
     def __post_init__(self) -> None:
         if self.batch_size < 1:
@@ -83,8 +107,8 @@ class Settings:
             asked["seq_len"] = self.seq_len
         if self.overrides:
             asked["set"] = {key: stored_value(text) for key, text in sorted(self.overrides)}
-        if self.own:
-            asked |= self.own.config()
+        if self.user:
+            asked |= self.user.config()
         return json.dumps(asked)
 
     def options(self) -> dict[str, Any]:

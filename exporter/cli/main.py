@@ -15,11 +15,11 @@ import click
 from exporter.cli.options import (
     configuration_options,
     is_asked,
-    own_asked,
-    own_options,
     run_options,
     selection_options,
     settings_asked,
+    user_asked,
+    user_options,
 )
 from exporter.cli.run import profile
 from exporter.pipeline.jobs import Job, Limits
@@ -69,7 +69,7 @@ Examples:
 )
 @selection_options
 @configuration_options
-@own_options
+@user_options
 @database_option
 @run_options
 @click.option(
@@ -126,16 +126,16 @@ def jobs_asked(context: click.Context, options: dict[str, Any]) -> list[Job]:
         ProfileError: if there is no such zoo, model or input.
         ValueError: if options exclude each other.
     """
-    own = own_asked(context)
+    user = user_asked(context)
     settings = settings_asked(options)
-    if own is None:
+    if user is None:
         zoo = load_zoo(options["zoo_name"])
         models = select_models(names_of(zoo), options["include"], options["exclude"])
         return [Job(zoo.name, model, one, zoo.package) for model in models for one in settings]
-    from exporter.zoo.user.request import own_jobs
+    from exporter.zoo.user.request import user_jobs
 
     asked = is_asked(context, "batch_sizes")
-    return own_jobs(options["include"], own, settings, batch_asked=asked)
+    return user_jobs(options["include"], user, settings, batch_asked=asked)
 
 
 @cli.group()

@@ -18,8 +18,8 @@ from exporter.settings import (
     DTYPES,
     OPTIMIZERS,
     Settings,
+    UserModel,
 )
-from exporter.zoo.user.inputs import OwnModel
 from store.records import TARGETS
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -206,7 +206,7 @@ configuration_options = _all(
     ),
 )
 
-own_options = _all(
+user_options = _all(
     click.option(
         "--module-path",
         metavar="DIR",
@@ -312,32 +312,33 @@ def is_asked(context: click.Context, name: str) -> bool:
     return context.get_parameter_source(name) is not ParameterSource.DEFAULT
 
 
-def own_asked(context: click.Context) -> OwnModel | None:
-    """Return what is asked of the user's own models, None if the models come from a zoo.
+def user_asked(context: click.Context) -> UserModel | None:
+    """Return what is asked of the user's models, None if the models come from a zoo.
 
     Raises:
         click.UsageError: if options do not go together.
     """
     options = context.params
-    own = [name for name in options["include"] if ":" in name]
+    named = [name for name in options["include"] if ":" in name]
     asks_zoo = is_asked(context, "zoo_name")
-    if options["zoo_name"] == "user" or (own and not asks_zoo):
+    if options["zoo_name"] == "user" or (named and not asks_zoo):
         if not options["include"]:
             raise click.UsageError("--zoo user needs --model package.module:factory")
-        if len(own) < len(options["include"]) and not asks_zoo:
+        if len(named) < len(options["include"]) and not asks_zoo:
             raise click.UsageError(
-                f"--model {own[0]} is of your own, and the others are not: profile them one by one"
+                f"--model {named[0]} is of your own, and the others are not: profile them one "
+                "by one"
             )
         _refuse(
             context, ("exclude", "image_size", "seq_len", "overrides"), "is for models of a zoo"
         )
-        return OwnModel(
+        return UserModel(
             args=options["args"],
             kwargs=options["kwargs"],
             inputs=options["inputs"],
             inputs_from=options["inputs_from"],
             module_path=tuple(str(Path(folder).absolute()) for folder in options["module_path"]),
-            own_dtype=not is_asked(context, "dtype"),
+            user_dtype=not is_asked(context, "dtype"),
         )
     _refuse(
         context,

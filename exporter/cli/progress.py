@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Self
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
+from exporter.zoo.user.inputs import tells_batch
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import TracebackType
@@ -80,7 +82,8 @@ class RunProgress:
 
 def job_name(job: Job) -> str:
     """Return a job's name for people: the model and its batch size, if its inputs have one."""
-    if job.settings.own and not job.settings.own.tells_batch():
+    user = job.settings.user
+    if user and not tells_batch(user):
         return job.model
     return f"{job.model} (batch {job.settings.batch_size})"
 

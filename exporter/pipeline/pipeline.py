@@ -100,7 +100,7 @@ def split_stored(jobs: Iterable[Job], store: Store) -> tuple[list[Job], list[Job
     stored: set[tuple[Any, ...]] = set()
     for assumption, capture, torch_version, batch_size, dtype, *settings in rows:
         kind = assumption.partition(":")[0]
-        # What the user's own code decides is not known before: it answers to anything.
+        # What the user's code decides is not known before: it answers to anything.
         for batch in (batch_size, _ANY):
             for number_format in (dtype, _ANY):
                 rest = (_public(torch_version), batch, number_format, *settings)
@@ -120,11 +120,11 @@ _DRAWN, _SEEDED = "drawn-values", "seeded-values"
 def _identities(job: Job) -> Iterator[tuple[Any, ...]]:
     """Yield what a profile of the job may be stored as."""
     asked = job.settings
-    own = asked.own
+    user = asked.user
     rest = (
         _public(version("torch")),
-        _ANY if own and own.own_batch else asked.batch_size,
-        _ANY if own and own.own_dtype else asked.dtype,
+        _ANY if user and user.user_batch else asked.batch_size,
+        _ANY if user and user.user_dtype else asked.dtype,
         job.zoo, job.model, job.package, version(job.package) if job.package else "",
         asked.config(), version("export-profiles"),
         asked.mode, asked.backward, asked.input_grad, asked.target, asked.attention,
@@ -233,8 +233,8 @@ class _Pool:
         else:
             return None
         if outcome is not None and self._waiting:
-            # A user's own module may leave anything behind, such as another default type.
-            if job is None or job.settings.own or not worker.alive:
+            # A user's module may leave anything behind, such as another default type.
+            if job is None or job.settings.user or not worker.alive:
                 worker.stop()
                 self._workers.remove(worker)
                 self._begin_next()

@@ -228,11 +228,12 @@ def _profile(job: Job, memory_bytes: int) -> Profile | str:
 
 
 def _reason(error: BaseException, job: Job, memory_bytes: int) -> str:
-    """Return why a job failed, in one line, with file and line of a user's own code."""
+    """Return why a job failed, in one line, with file and line of a user's code."""
     from exporter.errors import UnknownValueError
+    from exporter.zoo.user.inputs import lacks_range
     from exporter.zoo.user.user_errors import chain, innermost, place_of, said
 
-    own = job.settings.own
+    user = job.settings.user
     if memory_bytes and any(_is_out_of_memory(one) for one in chain(error)):
         text = f"it needs more than {memory_bytes / 2**20:,.0f} MiB of memory (--max-memory)"
     elif isinstance(error, ProfileError):
@@ -240,9 +241,9 @@ def _reason(error: BaseException, job: Job, memory_bytes: int) -> str:
     else:
         text = f"{said(error)} ({innermost(error)})"
     unknown = any(isinstance(one, UnknownValueError) for one in chain(error))
-    if own and unknown and own.lacks_range():
+    if user and unknown and lacks_range(user):
         text += ", or give integer inputs a range, such as int64[4,128]{0:50257}"
-    place = place_of(error) if own else ""
+    place = place_of(error) if user else ""
     return f"{text} ({place})" if place and place not in text else text
 
 

@@ -1,4 +1,4 @@
-"""Runs of the user's own models, and of zoos that other packages bring."""
+"""Runs of the user's models, and of zoos that other packages bring."""
 
 import json
 import os
@@ -46,8 +46,8 @@ def rows(path: Path, columns: str) -> list[tuple]:
         ).fetchall()
 
 
-def own(path: Path, *arguments: object, folder: Path = MODELS):
-    """Return how a run of models of one's own ended."""
+def run_user(path: Path, *arguments: object, folder: Path = MODELS):
+    """Return how a run of a user's models ended."""
     return export_profiles("--db", path, "--module-path", folder, *arguments)
 
 
@@ -57,7 +57,7 @@ def test_model_that_crashes_or_exhausts_memory_costs_itself_only(tmp_path) -> No
     names = ("crashes", "hogs", "other_default", "Net")
     models = [word for name in names for word in ("--model", f"toy_nets:{name}")]
     asked = (*models, "--max-memory", "2G", "--input", "float[4,8]", "--input", "2")
-    done = own(path, *asked, "--json", "--quiet")
+    done = run_user(path, *asked, "--json", "--quiet")
     assert done.returncode == 1
     failed = {item["model"]: item["error"] for item in json.loads(done.stdout)["failed"]}
     assert set(failed) == {"toy_nets:crashes", "toy_nets:hogs"}
@@ -76,14 +76,14 @@ def test_model_that_hangs_is_given_up(tmp_path) -> None:
     """It is reported with its limit, and so is the next one: each has a worker of its own."""
     models = ("--model", "toy_nets:hangs", "--model", "toy_nets:hangs_too")
     asked = (*models, "--workers", "1", "--timeout", "3", "--input", "float[4,8]")
-    done = own(tmp_path / "profiles.db", *asked, "--json", "--quiet")
+    done = run_user(tmp_path / "profiles.db", *asked, "--json", "--quiet")
     assert done.returncode == 1
     failed = {item["model"]: item["error"] for item in json.loads(done.stdout)["failed"]}
     assert set(failed) == {"toy_nets:hangs", "toy_nets:hangs_too"}
     assert all("took longer than 3 s (--timeout)" in error for error in failed.values())
 
 
-def test_own_model_is_skipped_until_its_source_changes(tmp_path) -> None:
+def test_user_model_is_skipped_until_its_source_changes(tmp_path) -> None:
     """A profile is there already as long as nothing that was asked, or written, has changed."""
     path = tmp_path / "profiles.db"
     for name in ("toy_nets", "toy_parts"):
@@ -91,7 +91,7 @@ def test_own_model_is_skipped_until_its_source_changes(tmp_path) -> None:
     asked = ("--model", "toy_nets:Net", "--input", "float32[batch,8]", "--json", "--quiet")
 
     def run(*more: object) -> tuple[int, int]:
-        done = own(path, *asked, *more, folder=tmp_path)
+        done = run_user(path, *asked, *more, folder=tmp_path)
         assert done.returncode == 0, done.stderr
         summary = json.loads(done.stdout)
         return len(summary["stored"]), len(summary["skipped"])
@@ -108,7 +108,7 @@ def test_inputs_of_a_function_decide_the_batch_size(tmp_path) -> None:
     """Without a batch size the function's own inputs have it, and the profile is found again."""
     path = tmp_path / "profiles.db"
     asked = ("--model", "toy_nets:Net", "--inputs", "toy_nets:six", "--kwarg", "bias=false")
-    first, second = own(path, *asked), own(path, *asked)
+    first, second = run_user(path, *asked), run_user(path, *asked)
     assert (first.returncode, second.returncode) == (0, 0)
     assert first.stderr.startswith("toy_nets:Net  ok")
     assert "1 there already" in only_line(second.stdout)
@@ -118,9 +118,9 @@ def test_inputs_of_a_function_decide_the_batch_size(tmp_path) -> None:
 def test_model_without_inputs_is_shown_without_a_batch_size(tmp_path) -> None:
     """Nobody asked for one, and nothing that it is given has one."""
     path = tmp_path / "profiles.db"
-    done = own(path, "--model", "toy_nets:Net", "--input", "2", "--input", "scale=1")
+    done = run_user(path, "--model", "toy_nets:Net", "--input", "2", "--input", "scale=1")
     assert done.stderr.startswith("toy_nets:Net  failed")
-    sized = own(path, "--model", "toy_nets:Net", "--input", "float32[3,8]")
+    sized = run_user(path, "--model", "toy_nets:Net", "--input", "float32[3,8]")
     assert sized.stderr.startswith("toy_nets:Net (batch 3)  ok")
 
 
@@ -129,7 +129,7 @@ def test_failure_stores_nothing_and_names_the_line(tmp_path) -> None:
     path = tmp_path / "profiles.db"
     models = ("--model", "toy_nets:Net", "--model", "toy_nets:Tokens")
     inputs = ("--input", "float32[2,9]", "--input", "bool[2]")
-    done = own(path, *models, *inputs, "--quiet")
+    done = run_user(path, *models, *inputs, "--quiet")
     assert (done.returncode, done.stdout) == (1, "")
     lines = {line.split(": ")[1]: line for line in done.stderr.splitlines()}
     text = (MODELS / "toy_nets.py").read_text("utf-8").splitlines()
@@ -209,7 +209,7 @@ def test_documented_examples_work(tmp_path) -> None:
     (tmp_path / "my_nets.py").write_text(NETS)
     path = tmp_path / "profiles.db"
     for line in re.findall(r"^\$ export-profiles (.*)$", PAGE, re.MULTILINE):
-        done = own(path, *shlex.split(line), "--quiet", folder=tmp_path)
+        done = run_user(path, *shlex.split(line), "--quiet", folder=tmp_path)
         assert (done.returncode, done.stderr) == (0, "")
     env = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), str(REPOSITORY)])}
     subprocess.run([sys.executable, "-c", SCRIPT], cwd=tmp_path, env=env, check=True)

@@ -14,8 +14,7 @@ from exporter.cli.progress import RunProgress, failure_lines, figure, totals_tab
 from exporter.pipeline.jobs import Job, Outcome
 from exporter.pipeline.pipeline import Interruption, split_stored
 from exporter.pipeline.worker import Worker
-from exporter.settings import Settings
-from exporter.zoo.user.inputs import OwnModel
+from exporter.settings import Settings, UserModel
 from store import open_store
 from store.records import Profile
 from tools.revision_database import small_profile
@@ -88,9 +87,9 @@ def test_other_settings_are_missing(other, tmp_path) -> None:
         assert split_stored([job], store) == ([job], [])
 
 
-def own_job(**other: object) -> Job:
-    """Return a job for a model of the user's own."""
-    return Job("user", "nets:make", replace(ASKED, image_size=0, own=OwnModel(**other)), "")
+def user_job(**other: object) -> Job:
+    """Return a job for a user's model."""
+    return Job("user", "nets:make", replace(ASKED, image_size=0, user=UserModel(**other)), "")
 
 
 @pytest.mark.parametrize(
@@ -99,16 +98,16 @@ def own_job(**other: object) -> Job:
         ({}, {}, True),
         ({}, {"batch_size": 3}, False),
         ({}, {"dtype": "bfloat16"}, False),
-        ({"own_batch": True}, {"batch_size": 3}, True),
-        ({"own_dtype": True}, {"dtype": "bfloat16"}, True),
-        ({"own_dtype": True}, {"batch_size": 3}, False),
-        ({"own_dtype": True}, {"config": "{}"}, False),  # as it was made, or as it was asked
+        ({"user_batch": True}, {"batch_size": 3}, True),
+        ({"user_dtype": True}, {"dtype": "bfloat16"}, True),
+        ({"user_dtype": True}, {"batch_size": 3}, False),
+        ({"user_dtype": True}, {"config": "{}"}, False),  # as it was made, or as it was asked
         ({"source": "0123"}, {"config": '{"source": "4567"}'}, False),
     ],
 )
-def test_own_model_is_found_by_what_was_asked(left, stored, there, tmp_path) -> None:
+def test_user_model_is_found_by_what_was_asked(left, stored, there, tmp_path) -> None:
     """What the user's code decides is not known before, so any value of it counts as stored."""
-    job = own_job(**left)
+    job = user_job(**left)
     with open_store(f"sqlite:///{tmp_path / 'profiles.db'}", create=True) as store:
         store.write(profile_of(job, package="", package_version="", **stored))
         assert split_stored([job], store) == (([], [job]) if there else ([job], []))

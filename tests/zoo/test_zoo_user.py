@@ -1,4 +1,4 @@
-"""The user's own models: what is asked, found, built and fed, and what is said when it fails."""
+"""The user's models: what is asked, found, built and fed, and what is said when it fails."""
 
 import re
 import sys
@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 import torch
 
-from exporter.settings import Settings
+from exporter.settings import Settings, UserModel
 from exporter.zoo.errors import BuildError, ZooError
-from exporter.zoo.user.inputs import Input, OwnModel, TensorInput, parse_input
-from exporter.zoo.user.request import own_jobs
+from exporter.zoo.user.inputs import Input, TensorInput, parse_input
+from exporter.zoo.user.request import user_jobs
 from exporter.zoo.user.source import SourceFinder, distribution_of
 from exporter.zoo.user.zoo import UserZoo
 
 MODELS = Path(__file__).parents[1] / "user_models"
-OWN = OwnModel(module_path=(str(MODELS),), own_dtype=True)
+USER_MODEL = UserModel(module_path=(str(MODELS),), user_dtype=True)
 
 
 @pytest.fixture
@@ -24,9 +24,9 @@ def build(monkeypatch):
     """Build a toy model in this process, and forget its modules afterwards."""
     monkeypatch.setattr(sys, "path", list(sys.path))
 
-    def built(name, *inputs, batch_size=4, **own):
-        asked = replace(OWN, inputs=inputs, **own)
-        return UserZoo().build(name, Settings(batch_size=batch_size, own=asked))
+    def built(name, *inputs, batch_size=4, **user):
+        asked = replace(USER_MODEL, inputs=inputs, **user)
+        return UserZoo().build(name, Settings(batch_size=batch_size, user=asked))
 
     yield built
     for name in ("toy_nets", "toy_parts"):
@@ -110,22 +110,22 @@ def test_range_gives_values_and_no_range_gives_none(build) -> None:
 def test_type_of_parameters_is_kept_unless_asked(build) -> None:
     """A model stays as its factory made it, or takes the type that is asked for."""
     assert build("toy_nets:Half", "bfloat16[2,8]").dtype == "bfloat16"
-    built = build("toy_nets:Half", "float[2,8]", own_dtype=False)
+    built = build("toy_nets:Half", "float[2,8]", user_dtype=False)
     assert built.model.fc.weight.dtype == built.args[0].dtype == torch.float32
 
 
 @pytest.mark.parametrize(
-    ("function", "own_batch", "args", "kwargs", "batch_size"),
+    ("function", "user_batch", "args", "kwargs", "batch_size"),
     [
         ("batch_of", False, [], {"x": [3, 8]}, 0),
         ("six", True, [[6, 8], [2]], {}, 6),
         ("with_scale", True, [[5, 8]], {"scale": [2]}, 5),
     ],
 )
-def test_inputs_come_from_a_function(build, function, own_batch, args, kwargs, batch_size) -> None:
+def test_inputs_come_from_a_function(build, function, user_batch, args, kwargs, batch_size) -> None:
     """A function returns positional inputs, named ones, or both, and may take the batch size."""
     built = build(
-        "toy_nets:Net", inputs_from=f"toy_nets:{function}", own_batch=own_batch, batch_size=3
+        "toy_nets:Net", inputs_from=f"toy_nets:{function}", user_batch=user_batch, batch_size=3
     )
     assert [list(tensor.shape) for tensor in built.args] == args
     assert {name: list(tensor.shape) for name, tensor in built.kwargs.items()} == kwargs
@@ -138,7 +138,7 @@ def test_module_that_stands_already_is_taken(build) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "own", "says", "where"),
+    ("name", "user", "says", "where"),
     [
         ("Nett", {}, "toy_nets has no 'Nett'; did you mean Net", ""),
         ("Net.small", {}, "toy_nets:Net.small has no 'small'", ""),
@@ -166,17 +166,17 @@ def test_module_that_stands_already_is_taken(build) -> None:
         ("Net", {"inputs": ("float32[99999999999,99999999999]",)}, "cannot be made", ""),
         ("Net", {"inputs_from": "toy_nets:nothing"}, "toy_nets:nothing returns None", ""),
         ("Net", {"inputs_from": "toy_nets:raises"}, "raised ValueError", "width must be"),
-        ("Net", {"inputs_from": "toy_nets:six", "own_batch": False}, "takes no batch_size", ""),
+        ("Net", {"inputs_from": "toy_nets:six", "user_batch": False}, "takes no batch_size", ""),
         ("Net", {"inputs_from": "toy_nets:needs_width"}, "needs_width wants 'width'", ""),
     ],
 )  # fmt: skip
-def test_failure_is_told_in_one_line(build, name, own, says, where) -> None:
-    """What is wrong is named, with the line of the user's own code where it is theirs."""
-    own = dict(own)
-    inputs = own.pop("inputs", ())
-    own.setdefault("own_batch", True)
+def test_failure_is_told_in_one_line(build, name, user, says, where) -> None:
+    """What is wrong is named, with the line of the user's code where it is theirs."""
+    user = dict(user)
+    inputs = user.pop("inputs", ())
+    user.setdefault("user_batch", True)
     with pytest.raises(BuildError, match=re.escape(says)) as caught:
-        build(f"toy_nets:{name}", *inputs, **own)
+        build(f"toy_nets:{name}", *inputs, **user)
     text = str(caught.value)
     assert "\n" not in text
     if where:
@@ -232,21 +232,21 @@ def test_module_that_is_not_there_is_refused(name, says) -> None:
     """Near names are given, and nothing is imported for that."""
     before = set(sys.modules)
     with pytest.raises(ZooError, match=says):
-        own_jobs([name], OWN, [Settings()], batch_asked=False)
+        user_jobs([name], USER_MODEL, [Settings()], batch_asked=False)
     assert "toy_nets" not in set(sys.modules) - before
 
 
 def test_batch_size_is_that_of_the_inputs() -> None:
     """It is asked for where an input says batch, and else is the first size of the first input."""
-    swept = replace(OWN, inputs=("float32[batch,8]",))
+    swept = replace(USER_MODEL, inputs=("float32[batch,8]",))
     sizes = [Settings(batch_size=n) for n in (1, 2)]
-    jobs = own_jobs(["toy_nets:Net"], swept, sizes, batch_asked=True)
+    jobs = user_jobs(["toy_nets:Net"], swept, sizes, batch_asked=True)
     assert [job.settings.batch_size for job in jobs] == [1, 2]
-    fixed = replace(OWN, inputs=("float32[]", "float32[6,8]"))
-    (job,) = own_jobs(["toy_nets:Net"], fixed, [Settings()], batch_asked=False)
+    fixed = replace(USER_MODEL, inputs=("float32[]", "float32[6,8]"))
+    (job,) = user_jobs(["toy_nets:Net"], fixed, [Settings()], batch_asked=False)
     assert job.settings.batch_size == 6
     with pytest.raises(ZooError, match="write batch for a size"):
-        own_jobs(["toy_nets:Net"], fixed, sizes, batch_asked=True)
+        user_jobs(["toy_nets:Net"], fixed, sizes, batch_asked=True)
 
 
 def test_source_is_known_by_its_text(tmp_path) -> None:
@@ -286,11 +286,11 @@ def test_installed_module_belongs_to_its_distribution() -> None:
 
 def test_configuration_tells_what_was_asked() -> None:
     """What is not asked is left out, and a number that JSON lacks stays as it is written."""
-    asked = replace(OWN, args=("NaN", "1e999", "3"), kwargs=(("act", "relu"),), source="abc")
+    asked = replace(USER_MODEL, args=("NaN", "1e999", "3"), kwargs=(("act", "relu"),), source="abc")
     assert asked.config() == {
         "args": ["NaN", "1e999", 3],
         "kwargs": {"act": "relu"},
-        "own": ["dtype"],
+        "user": ["dtype"],
         "source": "abc",
     }
-    assert Settings(own=OwnModel()).config() == "{}"
+    assert Settings(user=UserModel()).config() == "{}"

@@ -1,4 +1,4 @@
-"""What a user says of a model of their own, besides its name, and how inputs are written.
+"""How the inputs of a user's model are written.
 
 Standard library only: the command reads and checks all of it long before torch is imported.
 """
@@ -9,10 +9,12 @@ import difflib
 import json
 import re
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from exporter.settings import stored_value
 from exporter.zoo.errors import ZooError
+
+if TYPE_CHECKING:
+    from exporter.settings import UserModel
 
 BATCH = "batch"  # a size that --batch-size gives
 
@@ -60,56 +62,32 @@ class Input:
     value: Any  # a TensorInput, or what is passed as it is
 
 
-@dataclass(frozen=True, slots=True)
-class OwnModel:
-    """How a model of the user's own is found, built and fed."""
+def lacks_range(user: UserModel) -> bool:
+    """Return whether the values of an input are unknown that a range would give."""
+    tensors = (one.value for one in parsed_inputs(user) if isinstance(one.value, TensorInput))
+    return any(one.dtype in _LIMITS and one.low == one.high for one in tensors)
 
-    args: tuple[str, ...] = ()  # of the factory, as written
-    kwargs: tuple[tuple[str, str], ...] = ()
-    inputs: tuple[str, ...] = ()  # as written, see ``parse_input``
-    inputs_from: str = ""  # package.module:function that makes them instead
-    module_path: tuple[str, ...] = ()  # folders in which modules are looked for first
-    package: str = ""  # distribution that defines the model, "" for a file that is not installed
-    source: str = ""  # digest of the source files that are not installed
-    own_batch: bool = False  # no batch size is asked: the function that makes the inputs decides
-    own_dtype: bool = False  # no type is asked: parameters stay as the factory made them
 
-    def config(self) -> dict[str, Any]:
-        """Return what tells two builds of one factory apart, for ``Settings.config``."""
-        left = {"batch_size": self.own_batch, "dtype": self.own_dtype}
-        asked = {
-            "args": [stored_value(text) for text in self.args],
-            "kwargs": {key: stored_value(text) for key, text in sorted(self.kwargs)},
-            "inputs": self.inputs_from or list(self.inputs),
-            "own": [name for name, is_own in left.items() if is_own],
-            "source": self.source,
-        }
-        return {name: value for name, value in asked.items() if value}
+def tells_batch(user: UserModel) -> bool:
+    """Return whether the inputs are known to have a batch size before they are made."""
+    if user.inputs_from:
+        return not user.user_batch
+    values = (one.value for one in parsed_inputs(user))
+    return any(isinstance(value, TensorInput) and value.sizes for value in values)
 
-    def lacks_range(self) -> bool:
-        """Return whether the values of an input are unknown that a range would give."""
-        tensors = (one.value for one in self.parsed_inputs() if isinstance(one.value, TensorInput))
-        return any(one.dtype in _LIMITS and one.low == one.high for one in tensors)
 
-    def tells_batch(self) -> bool:
-        """Return whether the inputs are known to have a batch size before they are made."""
-        if self.inputs_from:
-            return not self.own_batch
-        values = (one.value for one in self.parsed_inputs())
-        return any(isinstance(value, TensorInput) and value.sizes for value in values)
+def parsed_inputs(user: UserModel) -> list[Input]:
+    """Return the inputs that are written out.
 
-    def parsed_inputs(self) -> list[Input]:
-        """Return the inputs that are written out.
-
-        Raises:
-            ZooError: if one of them does not parse, or a name is given twice.
-        """
-        parsed = [parse_input(text) for text in self.inputs]
-        names = [one.name for one in parsed if one.name]
-        for name in names:
-            if names.count(name) > 1:
-                raise ZooError(f"--input gives {name!r} twice")
-        return parsed
+    Raises:
+        ZooError: if one of them does not parse, or a name is given twice.
+    """
+    parsed = [parse_input(text) for text in user.inputs]
+    names = [one.name for one in parsed if one.name]
+    for name in names:
+        if names.count(name) > 1:
+            raise ZooError(f"--input gives {name!r} twice")
+    return parsed
 
 
 def parse_input(text: str) -> Input:

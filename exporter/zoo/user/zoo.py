@@ -1,4 +1,4 @@
-"""The zoo of the user's own models: whatever ``package.module:factory`` makes.
+"""The zoo of the user's models: whatever ``package.module:factory`` makes.
 
 The factory is a class, a function, or a module that stands already. It is imported from the folders
 of ``--module-path`` or from what is installed, called with ``--arg`` and ``--kwarg``, and may read
@@ -15,10 +15,10 @@ from collections.abc import Mapping
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
-from exporter.settings import value_of
+from exporter.settings import UserModel, value_of
 from exporter.zoo.base import Built
 from exporter.zoo.errors import BuildError
-from exporter.zoo.user.inputs import OwnModel, TensorInput
+from exporter.zoo.user.inputs import TensorInput, parsed_inputs
 from exporter.zoo.user.source import SourceFinder, is_installed, split_name
 from exporter.zoo.user.user_errors import described, refuse_network, said, shown_path
 
@@ -37,13 +37,13 @@ _BY_POSITION = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_
 
 
 class UserZoo:
-    """Models of the user's own, each named ``package.module:factory``."""
+    """The user's models, each named ``package.module:factory``."""
 
     name = "user"
-    package = ""  # each model's own, see ``OwnModel.package``
+    package = ""  # each model's own, see ``UserModel.package``
 
     def names(self) -> tuple[str, ...]:
-        """Return nothing: models of one's own are named, not listed."""
+        """Return nothing: a user's models are named, not listed."""
         return ()
 
     def build(self, name: str, settings: Settings) -> Built:
@@ -56,21 +56,21 @@ class UserZoo:
 
         from exporter.zoo.building import build_on_meta, input_spec
 
-        own = settings.own or OwnModel()
-        sys.path[:0] = [folder for folder in own.module_path if folder not in sys.path]
+        user = settings.user or UserModel()
+        sys.path[:0] = [folder for folder in user.module_path if folder not in sys.path]
         refuse_network()
-        factory = _load(name, own)
-        make = _bound(factory, own)
+        factory = _load(name, user)
+        make = _bound(factory, user)
         try:
             model, built_on = build_on_meta(make)
         except BuildError:
             raise
         except Exception as error:
             raise BuildError(described("the factory", error)) from error
-        if settings.own is None or not own.own_dtype:
+        if settings.user is None or not user.user_dtype:
             model.to(getattr(torch, settings.dtype))
         model.train(settings.mode == "train")
-        args, kwargs = _made_inputs(own, settings) if own.inputs_from else _inputs(own, settings)
+        args, kwargs = _made_inputs(user, settings) if user.inputs_from else _inputs(user, settings)
         _check_fit(model, args, kwargs)
         tensors = _tensors((args, kwargs))
         first = next((t for t in tensors if t.dim()), None)
@@ -81,23 +81,23 @@ class UserZoo:
             built_on=built_on,
             zoo=self.name,
             name=name,
-            package=own.package,
-            package_version=version(own.package) if own.package else "",
+            package=user.package,
+            package_version=version(user.package) if user.package else "",
             config=settings.config(),
             input_spec=input_spec(args, kwargs),
-            batch_size=0 if first is None or not own.own_batch else max(1, first.shape[0]),
-            dtype=_dtype(model) if own.own_dtype else "",
+            batch_size=0 if first is None or not user.user_batch else max(1, first.shape[0]),
+            dtype=_dtype(model) if user.user_dtype else "",
         )
 
 
-def _load(name: str, own: OwnModel) -> Any:
+def _load(name: str, user: UserModel) -> Any:
     """Return what ``package.module:attribute`` names.
 
     Raises:
         BuildError: if importing the module fails, or it lacks the attribute.
     """
     module_name, attribute = split_name(name)
-    _refuse_taken(module_name.partition(".")[0], own)
+    _refuse_taken(module_name.partition(".")[0], user)
     try:
         module = importlib.import_module(module_name)
     except BaseException as error:
@@ -110,7 +110,7 @@ def _load(name: str, own: OwnModel) -> Any:
     return value
 
 
-def _refuse_taken(name: str, own: OwnModel) -> None:
+def _refuse_taken(name: str, user: UserModel) -> None:
     """Do nothing, unless another module than the user's has a name already.
 
     Raises:
@@ -119,7 +119,7 @@ def _refuse_taken(name: str, own: OwnModel) -> None:
     there = sys.modules.get(name)
     if there is None:
         return
-    mine = SourceFinder(own.module_path).find(name)
+    mine = SourceFinder(user.module_path).find(name)
     homes = [getattr(there, "__file__", None), *getattr(there, "__path__", ())]
     wanted = [mine.origin, *(mine.submodule_search_locations or ())]
     if any(home and home in homes for home in wanted):
@@ -139,7 +139,7 @@ def _missing(owner: str, name: str, value: Any) -> str:
     return f"{owner} has no {name!r}; it defines {', '.join(defined) or 'nothing'}"
 
 
-def _bound(factory: Any, own: OwnModel) -> Callable[[], nn.Module]:
+def _bound(factory: Any, user: UserModel) -> Callable[[], nn.Module]:
     """Return a function without arguments that makes the model.
 
     Raises:
@@ -147,8 +147,8 @@ def _bound(factory: Any, own: OwnModel) -> Callable[[], nn.Module]:
     """
     from torch import nn
 
-    args = [value_of(text) for text in own.args]
-    kwargs = {key: value_of(text) for key, text in own.kwargs}
+    args = [value_of(text) for text in user.args]
+    kwargs = {key: value_of(text) for key, text in user.kwargs}
     if isinstance(factory, nn.Module):
         if args or kwargs:
             raise BuildError("it is a module that stands already, and takes no --arg or --kwarg")
@@ -217,7 +217,7 @@ def _signature(function: Any) -> str:
     return " ".join(str(inspect.signature(function)).split("->")[0].split())
 
 
-def _inputs(own: OwnModel, settings: Settings) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def _inputs(user: UserModel, settings: Settings) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return the inputs that are written out: positional and named ones.
 
     Raises:
@@ -228,7 +228,7 @@ def _inputs(own: OwnModel, settings: Settings) -> tuple[tuple[Any, ...], dict[st
     generator = torch.Generator().manual_seed(0)
     args: list[Any] = []
     kwargs: dict[str, Any] = {}
-    for text, one in zip(own.inputs, own.parsed_inputs(), strict=True):
+    for text, one in zip(user.inputs, parsed_inputs(user), strict=True):
         value = one.value
         if isinstance(value, TensorInput):
             try:
@@ -254,29 +254,29 @@ def _tensor(wanted: TensorInput, settings: Settings, generator: torch.Generator)
     return torch.randint(wanted.low, wanted.high, shape, generator=generator).to(dtype)
 
 
-def _made_inputs(own: OwnModel, settings: Settings) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return what the user's own function makes: positional and named inputs.
+def _made_inputs(user: UserModel, settings: Settings) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return what the user's function makes: positional and named inputs.
 
     Raises:
         BuildError: if it fails, or returns something else.
     """
-    make = _load(own.inputs_from, own)
+    make = _load(user.inputs_from, user)
     if not callable(make):
-        raise BuildError(f"{own.inputs_from} is of type {type(make).__name__}, no function")
+        raise BuildError(f"{user.inputs_from} is of type {type(make).__name__}, no function")
     takes_batch = "batch_size" in _parameters(make)
-    if not takes_batch and not own.own_batch:
+    if not takes_batch and not user.user_batch:
         raise BuildError(
-            f"{own.inputs_from} takes no batch_size: give it that argument, or leave out "
+            f"{user.inputs_from} takes no batch_size: give it that argument, or leave out "
             "--batch-size"
         )
     named = {"batch_size": settings.batch_size} if takes_batch else {}
     misfit = _misfit(make, (), named)
     if misfit:
-        raise BuildError(f"{own.inputs_from} {misfit}; it may take batch_size only")
+        raise BuildError(f"{user.inputs_from} {misfit}; it may take batch_size only")
     try:
         made = make(**named)
     except BaseException as error:
-        raise BuildError(described(own.inputs_from, error)) from error
+        raise BuildError(described(user.inputs_from, error)) from error
     match made:
         case (tuple() | list() as args, dict() as kwargs):
             return tuple(args), {str(name): value for name, value in kwargs.items()}
@@ -286,7 +286,7 @@ def _made_inputs(own: OwnModel, settings: Settings) -> tuple[tuple[Any, ...], di
             return (), {str(name): value for name, value in made.items()}
         case None:
             raise BuildError(
-                f"{own.inputs_from} returns None; it returns a tuple of positional inputs, a dict "
+                f"{user.inputs_from} returns None; it returns a tuple of positional inputs, a dict "
                 "of named ones, or both as (tuple, dict)"
             )
     return (made,), {}
