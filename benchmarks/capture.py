@@ -13,7 +13,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from benchmarks.models import SETTINGS, SEVEN, bare_step, build
 from benchmarks.report import Findings
 from benchmarks.timing import take_turns
-from exporter.capture.run import _MEMOS
+from exporter.capture.memo import forget
 from exporter.profiling import profile_built
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def _capture(name: str, *, forgotten: bool = False) -> Callable[[], object]:
 
 def _forget() -> None:
     """Forget every geometry seen so far: the memo's, and those that rules keep."""
-    _MEMOS.clear()
+    forget()
     for name, module in list(sys.modules.items()):
         if name.startswith("exporter.meta_rules"):
             for member in vars(module).values():

@@ -5,11 +5,9 @@ from __future__ import annotations
 import functools
 import inspect
 import time
-import traceback
 from dataclasses import replace
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -25,6 +23,7 @@ from exporter.capture_policy import (
     way_out,
 )
 from exporter.errors import TraceError, UnknownValueError
+from exporter.failures import chain, explained
 from exporter.model_copy import TensorCopier, copy_inputs, copy_model
 from exporter.records.profile import build_profile, structural_hash
 from exporter.settings import ASSUMPTIONS, CAPTURES, OPTIMIZERS, Settings
@@ -239,8 +238,9 @@ def _run(
                 assume=assume,
             )
     except Exception as error:
-        kind = UnknownValueError if _is_value_error(error) else TraceError
-        raise kind(_explain(error, model)) from error
+        unknown = any(isinstance(one, UnknownValueError) for one in chain(error))
+        kind = UnknownValueError if unknown else TraceError
+        raise kind(explained(error, model)) from error
 
 
 def _optimizer(name: str, target: str) -> OptimizerFactory:
@@ -257,38 +257,6 @@ def _optimizer(name: str, target: str) -> OptimizerFactory:
         return torch.optim.SGD(members, lr=1e-3, momentum=momentum, foreach=foreach)
 
     return make
-
-
-def _is_value_error(error: BaseException | None) -> bool:
-    """Return whether a failure comes from a value that a meta tensor does not have."""
-    while error is not None:
-        text = str(error)
-        if isinstance(error, UnknownValueError) or "meta tensor" in text or "Meta tensor" in text:
-            return True
-        error = error.__cause__ or error.__context__
-    return False
-
-
-def _explain(error: Exception, model: nn.Module) -> str:
-    """Return one line: what failed, in which operator, module and line of the model's code."""
-    paths = {id(module): path for path, module in model.named_modules()}
-    module_path, place = "", ""
-    for frame, line in traceback.walk_tb(error.__traceback__):
-        owner = frame.f_locals.get("self")
-        if isinstance(owner, nn.Module) and id(owner) in paths:
-            module_path = paths[id(owner)]
-            code = frame.f_code
-            if "torch/nn/modules/module.py" not in code.co_filename:
-                place = f"{Path(code.co_filename).name}:{line}"
-    text = " ".join(str(error).split()) or type(error).__name__
-    operator = getattr(error, "operator", "")
-    parts = [text]
-    if operator and operator not in text:
-        parts.append(f"in operator {operator}")
-    parts.append(f"in module {module_path!r}" if module_path else "in the model itself")
-    if place:
-        parts.append(f"({place})")
-    return " ".join(parts)
 
 
 def _input_names(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[str]:

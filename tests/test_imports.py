@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import networkx as nx
 import pytest
 
 ROOT = Path(__file__).parent.parent
@@ -93,3 +94,37 @@ def test_commands_start_without_heavy_libraries(module: str) -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT
     )
     assert result.stdout.strip() == "[]"
+
+
+def _modules_of_ours() -> dict[str, Path]:
+    """Return every module of the project by its dotted name."""
+    return {
+        ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
+        for path in FILES
+    }
+
+
+def _uses(path: Path, modules: dict[str, Path]) -> set[str]:
+    """Return the modules of the project that a file imports, anywhere and for types, too."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found |= {f"{node.module}.{alias.name}" for alias in node.names} | {node.module}
+    named = found & set(modules)
+    # "from package import module" is of the module, unless the package offers names itself.
+    return {name for name in named if not any(other.startswith(f"{name}.") for other in named)}
+
+
+def test_no_imports_go_in_a_circle() -> None:
+    """Whatever a module needs can be understood without it; late and typing imports count."""
+    modules = _modules_of_ours()
+    graph = nx.DiGraph(
+        (name, used) for name, path in modules.items() for used in _uses(path, modules)
+    )
+    circles = [" -> ".join([*circle, circle[0]]) for circle in nx.simple_cycles(graph)]
+    assert not circles, (
+        "imports go in a circle; move what both sides need into a module that neither imports: "
+        + "; ".join(circles)
+    )

@@ -96,12 +96,6 @@ class CallTracker(TorchFunctionMode):
         if not self._hidden:
             super().__exit__(*error)  # type: ignore[no-untyped-call]
 
-    def where(self) -> str:
-        """Return the path of the module that is running, for messages."""
-        if self._open is not None and self._open.kind == "call_module":
-            return self._open.target
-        return self.paths[self._stack[-1][0]] if self._stack else ""
-
     # --- functions ------------------------------------------------------------------------------
 
     def __torch_function__(

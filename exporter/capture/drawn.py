@@ -77,7 +77,7 @@ class OracleMode(OpMode):  # type: ignore[no-untyped-call]
         operands: list[tuple[StorageView, Tensor]] = []
         with _DisableTorchFunction():
             seen = self._seen(info, args, kwargs, operands)
-        self.assumption = ""
+        self.recorder.assumption = ""
         result = super().__torch_dispatch__(func, types, args, kwargs)
         with _DisableTorchFunction():
             self._follow(func, info, seen, operands, result, op_id)
@@ -106,7 +106,7 @@ class OracleMode(OpMode):  # type: ignore[no-untyped-call]
             contents.call = None
         flat = contents.worked_out()
         if contents.certainty == STATED:
-            self.assumption = self.policy
+            self.recorder.assumption = self.policy
             self.used = True
         return StorageView(contents, self.recording.known(tensor).spec, False).of(flat)
 

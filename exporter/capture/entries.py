@@ -26,8 +26,7 @@ from exporter.targets.storage_sizes import held_bytes
 from store.records import TENSOR_USE
 
 if TYPE_CHECKING:
-    from exporter.capture.dispatch import Signature
-    from exporter.capture.operators import OpInfo
+    from exporter.capture.signature import Signature
     from exporter.capture.state import Recording
 
 Tensor = torch.Tensor
@@ -64,10 +63,18 @@ def flatten_result(result: Any) -> tuple[list[Any], int]:
     return [result], SINGLE
 
 
-def classify(
-    recording: Recording, func: Any, signature: Signature, flat: list[Any]
-) -> tuple[tuple[Template, ...], bool]:
-    """Return where each output lives, by the storages that are really there."""
+def classify(signature: Signature, flat: list[Any]) -> tuple[tuple[Template, ...], bool]:
+    """Return where each output lives, by the storages that are really there.
+
+    Args:
+        signature: the call.
+        flat: its outputs.
+
+    Returns:
+        The outputs' templates, and whether they suffice to make such outputs again.
+    """
+    recording = signature.recording
+    made_view = DETACHED if signature.info.func is torch.ops.aten.detach.default else VIEW
     homes = {id(known.storage): i for i, known in reversed(list(enumerate(signature.knowns)))}
     objects = {id(tensor): i for i, tensor in reversed(list(enumerate(signature.tensors)))}
     outputs: list[Template] = []
@@ -86,8 +93,7 @@ def classify(
         life = getattr(untyped, "_ep", None)
         home = None if life is None else homes.get(id(life.storage))
         if home is not None:
-            code = DETACHED if func is torch.ops.aten.detach.default else VIEW
-            outputs.append((code, spec, home, None))
+            outputs.append((made_view, spec, home, None))
             # A view in another type (real parts of complex numbers) is no as_strided().
             replayable = replayable and output.dtype == signature.tensors[home].dtype
             continue
@@ -108,19 +114,27 @@ def _null(_: Tensor) -> str:
 
 
 def make_entry(
-    func: Any,
-    info: OpInfo,
     signature: Signature,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
     outputs: tuple[Template, ...],
     container: int,
+    args: tuple[Any, ...] | None = None,
+    kwargs: dict[str, Any] | None = None,
     specs: tuple[Any, Any] | None = None,
 ) -> Entry:
     """Return the memo's entry for one signature, with its cost.
 
-    ``specs``: the arguments as formulas see them, where the caller has them.
+    Args:
+        signature: the call.
+        outputs: where each of its outputs lives.
+        container: what they come in.
+        args: with which the kernel was run, where these are others than the call's.
+        kwargs: the same.
+        specs: both as formulas see them, where the caller has them.
     """
+    info = signature.info
+    func = info.func
+    args = signature.args if args is None else args
+    kwargs = signature.kwargs if kwargs is None else kwargs
     recording = signature.recording
     seen_args, seen_kwargs = specs or (as_specs(recording, args), as_specs(recording, kwargs))
     operands = [known.spec for known in signature.knowns]

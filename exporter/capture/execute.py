@@ -19,8 +19,10 @@ from exporter.errors import UnknownValueError
 from exporter.meta_rules import RULES
 
 if TYPE_CHECKING:
-    from exporter.capture.dispatch import OpMode, Signature
+    from exporter.capture.memo import Memo
     from exporter.capture.operators import OpInfo
+    from exporter.capture.recorder import Recorder
+    from exporter.capture.signature import Signature
     from exporter.capture.state import Recording
 
 Tensor = torch.Tensor
@@ -28,24 +30,13 @@ _MASKS = frozenset({torch.bool, torch.uint8})
 META = torch.device("meta")
 
 
-def on_host(kwargs: Any) -> bool:
-    """Return whether a factory call makes a host tensor."""
-    device = (kwargs or {}).get("device")
-    return device is None or device.type == "cpu"
-
-
-def first_run(
-    mode: OpMode,
-    func: Any,
-    info: OpInfo,
-    signature: Signature,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-) -> Any:
+def first_run(recorder: Recorder, memo: Memo, signature: Signature) -> Any:
     """Run a signature that the memo does not hold yet, remember it and record it."""
+    info, args, recording = signature.info, signature.args, signature.recording
+    func = info.func
     rule = RULES.get(func)
     if rule is not None:  # else the kernel is run, and what it takes is looked at there
-        _look_at(mode.recording, info, func, args)
+        _look_at(recording, info, args)
     if (
         info.is_inplace
         and len(signature.tensors) == 1
@@ -56,14 +47,13 @@ def first_run(
     ):
         # Nothing but the operand decides what `relu_` or `mul_(x, 2)` returns: the operand.
         same: tuple[Template, ...] = ((SAME, None, 0, None),)
-        entry = make_entry(func, info, signature, args, kwargs, same, SINGLE)
-        mode.memo.entries[signature.key] = entry
-        return mode.replay(
+        entry = make_entry(signature, same, SINGLE)
+        memo.entries[signature.key] = entry
+        return recorder.replay(
             entry, signature.op_id, signature.knowns, signature.tensors, signature.uses
         )
     if rule is not None:
-        recording = mode.recording
-        specs = as_specs(recording, args), as_specs(recording, kwargs)
+        specs = as_specs(recording, args), as_specs(recording, signature.kwargs)
         predicted = rule(*specs)
         if predicted is not None:
             outputs = tuple(
@@ -79,86 +69,75 @@ def first_run(
                 )
                 for spec in predicted
             )
-            entry = make_entry(func, info, signature, args, kwargs, outputs, info.container, specs)
-            mode.memo.entries[signature.key] = entry
-            return mode.replay(
+            entry = make_entry(signature, outputs, info.container, specs=specs)
+            memo.entries[signature.key] = entry
+            return recorder.replay(
                 entry, signature.op_id, signature.knowns, signature.tensors, signature.uses
             )
-    return plain_run(mode, func, info, signature, args, kwargs)
+    return plain_run(recorder, memo, signature)
 
 
-def plain_run(
-    mode: OpMode,
-    func: Any,
-    info: OpInfo,
-    signature: Signature,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-) -> Any:
+def plain_run(recorder: Recorder, memo: Memo, signature: Signature) -> Any:
     """Run the real kernel, record it, and remember it where that is sound."""
-    recording = mode.recording
-    given = args
+    info, recording = signature.info, signature.recording
+    args, kwargs = signature.args, signature.kwargs
     all_on_host = signature.hosts == len(signature.knowns)
     if info.selects and not recording.concrete and not all_on_host:
-        args = _with_static_indices(func, signature, args)
+        args = _with_static_indices(signature)
     if 0 < signature.hosts < len(signature.knowns) and not recording.concrete and not info.is_copy:
         # A device may mix with host scalars only; a model that mixes more runs as if all its
         # tensors had been moved.
         args, kwargs = tree_map_only(Tensor, _to_meta, (args, kwargs))
-    _look_at(recording, info, func, args)
+    _look_at(recording, info, args)
     try:
-        result, values = _execute(mode, func, info, signature, args, kwargs)
+        result, values = _execute(signature, args, kwargs)
     except Exception as error:
         error.operator = info.name  # type: ignore[attr-defined]  # for the message that names it
         raise
     flat, container = flatten_result(result)
-    outputs, replayable = classify(recording, func, signature, flat)
+    outputs, replayable = classify(signature, flat)
     key = signature.key
-    replayable = replayable and args is given
-    entry = mode.memo.entries.get(key) if info.memo else None
+    replayable = replayable and args is signature.args
+    entry = memo.entries.get(key) if info.memo else None
     if entry is None or entry.outputs != outputs:
-        entry = make_entry(func, info, signature, args, kwargs, outputs, container)
+        entry = make_entry(signature, outputs, container, args, kwargs)
         if (
             info.memo
             and replayable
             and not recording.concrete  # what a real run selects, no other run may repeat
             and signature.hosts == 0
-            and (signature.knowns or not on_host(kwargs))
+            and (signature.knowns or not signature.makes_host_tensor)
         ):
-            mode.memo.entries[key] = entry
+            memo.entries[key] = entry
     for written, tensor in zip(signature.uses, signature.tensors, strict=True):
         if written[3] and not info.memo:
             tensor.__dict__.pop("_ep", None)  # its geometry may have changed
-    mode.record(entry, signature.op_id, signature.knowns, signature.uses, flat)
+    recorder.record(entry, signature.op_id, signature.knowns, signature.uses, flat)
     if values is not None:
         attach_values(recording, result, values)
     return result
 
 
-def _look_at(recording: Recording, info: OpInfo, func: Any, args: tuple[Any, ...]) -> None:
+def _look_at(recording: Recording, info: OpInfo, args: tuple[Any, ...]) -> None:
     """Refuse operands that the target's kernel refuses; a real run does so itself."""
     if not recording.concrete:
         try:
-            refuse(recording, func, args)
+            refuse(recording, info.func, args)
         except RuntimeError as error:
             error.operator = info.name  # type: ignore[attr-defined]  # for the message that names it
             raise
 
 
 def _execute(
-    mode: OpMode,
-    func: Any,
-    info: OpInfo,
-    signature: Signature,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
+    signature: Signature, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[Any, Any]:
     """Run the kernel; a result that depends on values comes from them or not at all.
 
     Returns:
         The result, and its values where they had to be worked out.
     """
-    recording = mode.recording
+    info, recording = signature.info, signature.recording
+    func = info.func
     if recording.concrete or len(signature.knowns) == signature.hosts:
         return func(*args, **kwargs), None
     if info.needs_values or _leaves_device(info, kwargs):
@@ -177,11 +156,21 @@ def _execute(
         kwargs = dict(kwargs, device=META)
     try:
         return func(*args, **kwargs), None
-    except NotImplementedError:
-        if signature.unknown:
+    except RuntimeError as error:
+        if not _wants_values(error):
             raise
+        if signature.unknown:
+            raise UnknownValueError(" ".join(str(error).split())) from error
         result = func(*resolved(known_values(args)), **resolved(host_kwargs(known_values(kwargs))))
         return tree_map_only(Tensor, _to_meta, result), None
+
+
+def _wants_values(error: RuntimeError) -> bool:
+    """Return whether torch refuses to run a kernel because its operands are on meta.
+
+    It has no kernel for them, or one that reads what they hold.
+    """
+    return isinstance(error, NotImplementedError) or "meta tensor" in str(error).lower()
 
 
 def _leaves_device(info: OpInfo, kwargs: dict[str, Any]) -> bool:
@@ -197,15 +186,15 @@ def _to_meta(tensor: Tensor) -> Tensor:
     return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=META)
 
 
-def _with_static_indices(func: Any, signature: Signature, args: tuple[Any, ...]) -> tuple[Any, ...]:
+def _with_static_indices(signature: Signature) -> tuple[Any, ...]:
     """Return the arguments with known boolean masks as the indices that they select.
 
     Raises:
         UnknownValueError: if a mask's values are not known: the size of the result is not either.
     """
+    args, recording = signature.args, signature.recording
     if not any(index is not None and index.dtype in _MASKS for index in args[1]):
         return args
-    recording = signature.recording
     indices: list[Tensor | None] = []
     for index in args[1]:
         if index is None or index.dtype not in _MASKS:
@@ -214,7 +203,8 @@ def _with_static_indices(func: Any, signature: Signature, args: tuple[Any, ...])
         mask = recording.value_of(index)
         if mask is None:
             raise UnknownValueError(
-                f"{func} selects with a mask whose values are unknown on the meta device"
+                f"{signature.info.name} selects with a mask whose values are unknown on the meta "
+                "device"
             )
         for column in mask.nonzero(as_tuple=True):
             position = _to_meta(column)

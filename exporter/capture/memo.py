@@ -7,10 +7,11 @@ says how to make the outputs without the kernel, and everything that the operato
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from exporter.capture.specs import Spec
+import torch
+
+from exporter.capture.specs import Spec, SpecTable
 
 # Detaching is a view that is made above autograd, too: there, ``as_strided`` would be recorded.
 # Shared are outputs on the storage of an earlier one, such as the gradients of a layer's weights.
@@ -19,7 +20,7 @@ NOTHING, SINGLE, TUPLE, LIST = range(4)
 
 # (code, geometry, position of the aliased operand or output, constant); the constant of a fresh
 # output is the size of its storage, where that is not what its geometry spans
-Template = tuple[int, "Spec | None", int, Any]
+Template = tuple[int, Spec | None, int, Any]
 
 
 # What an entry fills in of an operator's row.
@@ -47,13 +48,34 @@ class Memo:
     One per process serves all models: architectures repeat each other's layers.
     """
 
-    def __init__(self, specs: Any, limit: int = 50_000) -> None:
-        self.specs = specs
+    def __init__(self, limit: int = 50_000) -> None:
+        self.specs = SpecTable()
         self.limit = limit
         self.entries: dict[tuple[Any, ...], Entry] = {}
 
     def trim(self) -> None:
         """Forget everything once the bound is passed; called between recordings only."""
         if len(self.entries) > self.limit or len(self.specs) > self.limit:
-            self.entries.clear()
-            self.specs.clear()
+            self.clear()
+
+    def clear(self) -> None:
+        """Forget everything; between recordings only."""
+        self.entries.clear()
+        self.specs.clear()
+
+
+# One per target and default dtype, as these decide what kernels return.
+_MEMOS: dict[tuple[str, torch.dtype], Memo] = {}
+
+
+def memo_of(target: str) -> Memo:
+    """Return this process's memo for a target and the default dtype of now."""
+    memo = _MEMOS.setdefault((target, torch.get_default_dtype()), Memo())
+    memo.trim()
+    return memo
+
+
+def forget() -> None:
+    """Forget every call of every target, such as when what is told of an operator has changed."""
+    for memo in _MEMOS.values():
+        memo.clear()

@@ -93,7 +93,6 @@ class OpInfo:
         "is_copy",
         "is_inplace",
         "is_random",
-        "is_view",
         "memo",
         "name",
         "needs_values",
@@ -119,10 +118,6 @@ class OpInfo:
         )
         self.is_inplace = bool(writes)
         self.writes = frozenset(writes | set(_HIDDEN_WRITES.get(qualified, ())))
-        self.is_view = any(
-            result.alias_info is not None and not result.alias_info.is_write
-            for result in schema.returns
-        )
         tags = func.tags
         dynamic = torch.Tag.dynamic_output_shape in tags or torch.Tag.data_dependent_output in tags
         dynamic = dynamic or qualified in _SIZED_BY_VALUES

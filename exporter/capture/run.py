@@ -17,17 +17,12 @@ from exporter.capture.arguments import tensors_in
 from exporter.capture.calls import CallTracker
 from exporter.capture.dispatch import OpMode
 from exporter.capture.drawn import OracleMode
-from exporter.capture.memo import Memo
+from exporter.capture.memo import memo_of
 from exporter.capture.saved_tensors import saved_tensors
-from exporter.capture.specs import SpecTable
 from exporter.capture.state import Recording, TensorRecord
 from exporter.targets.autocast import end_autocast
 from store.collector import gc_paused
 from store.records import TENSOR, TENSOR_USE
-
-# One per target and default dtype, as these decide what kernels return; shared by all models of a
-# process, as architectures repeat each other's layers.
-_MEMOS: dict[tuple[str, torch.dtype], Memo] = {}
 
 OptimizerFactory = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
 
@@ -114,14 +109,13 @@ def record_run(
         device: meta, or cpu for a concrete run.
         target: the device that is modelled, one of ``store.records.TARGETS``.
         use_memo: whether remembered signatures replace meta kernels.
-        assume: what is assumed of values that nobody knows, a policy of ``capture.oracle``;
+        assume: what is assumed of values that nobody knows, a policy of ``capture.drawn``;
             "": nothing, and asking for them fails.
     """
     # Kernels written in Python import it at their first call; what fails inside that import keeps
     # the frames that it interrupts, and with them operands, alive.
     importlib.import_module("torch._dynamo")
-    memo = _MEMOS.setdefault((target, torch.get_default_dtype()), Memo(SpecTable()))
-    memo.trim()
+    memo = memo_of(target)
     recording = Recording(memo.specs, device, target=target)
     calls = CallTracker(recording, model)
     run = Run(recording, calls)

@@ -230,8 +230,9 @@ def _profile(job: Job, memory_bytes: int) -> Profile | str:
 def _reason(error: BaseException, job: Job, memory_bytes: int) -> str:
     """Return why a job failed, in one line, with file and line of a user's code."""
     from exporter.errors import UnknownValueError
+    from exporter.failures import chain, innermost, said
     from exporter.zoo.user.inputs import lacks_range
-    from exporter.zoo.user.user_errors import chain, innermost, place_of, said
+    from exporter.zoo.user.user_errors import place_of
 
     user = job.settings.user
     if memory_bytes and any(_is_out_of_memory(one) for one in chain(error)):

@@ -20,7 +20,7 @@ from torch import nn
 
 from exporter import capture_policy, profile_model
 from exporter.capture.values.initial_values import RememberMoments, remembered_moments
-from exporter.errors import TraceError
+from exporter.errors import TraceError, UnknownValueError
 from exporter.profiling import profile_built
 from exporter.settings import Settings
 from exporter.zoo.building import build_on_meta
@@ -124,6 +124,46 @@ def test_given_values_decide_a_size(value: float, elements: int) -> None:
     profile = profile_model(Pick(), (torch.full((4, 3), value),))
     assert profile.info.assumption == ""
     assert profile.nodes[-2].shape == f"[{elements}]"
+
+
+class Complains(nn.Module):
+    """Fails by itself, in words that torch uses where a value is missing."""
+
+    calls = 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        del x
+        Complains.calls += 1
+        raise RuntimeError("I take no meta tensor")
+
+
+def test_words_of_a_model_are_no_missing_value() -> None:
+    """Whether a value is missing is told by what torch refused, not by a model's own words."""
+    with pytest.raises(TraceError, match="I take no meta tensor") as error:
+        profile_model(Complains(), (torch.ones(2),))
+    assert not isinstance(error.value, UnknownValueError)
+    assert Complains.calls == 1  # it is not run for real after that
+
+
+class Listed(nn.Module):
+    """Decides by an activation that it reads as a list, or as an array."""
+
+    def __init__(self, read: str) -> None:
+        super().__init__()
+        self.read = read
+        self.layer = nn.Linear(2, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        values = getattr(self.layer(x).detach(), self.read)()
+        return x * float(values[0])
+
+
+@pytest.mark.parametrize("read", ["tolist", "numpy"])
+def test_activation_that_is_read_runs_for_real(read: str) -> None:
+    """Given values, the model is run with them; without, the function that asked is named."""
+    assert profile_model(Listed(read), (torch.ones(2),)).totals.capture == "concrete"
+    with pytest.raises(UnknownValueError, match=rf"{read}\(\) needs the values of a tensor"):
+        profile_model(Listed(read), (torch.ones(2, device="meta"),))
 
 
 def test_large_given_values_run_for_real() -> None:

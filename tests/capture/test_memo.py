@@ -10,6 +10,7 @@ import torch
 from zoo_samples import REFERENCE, TIMM, TORCHVISION, TRANSFORMERS, overrides
 
 from exporter import profile_model
+from exporter.capture import memo
 from exporter.capture import run as runs
 from exporter.capture.arguments import tensors_in
 from exporter.settings import Settings
@@ -64,7 +65,7 @@ def test_recording_with_memo_equals_recording_without(zoo: str, name: str, packa
     if package and find_spec(package) is None:
         pytest.skip(f"the extra {package} is not installed")
     plain = _record(zoo, name, use_memo=False)
-    runs._MEMOS.clear()
+    memo.forget()
     for _ in range(2):
         found = _record(zoo, name, use_memo=True)
         assert found.recording.ops == plain.recording.ops

@@ -14,6 +14,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_map_only
 
 from exporter.capture.values.known import set_value
+from exporter.errors import UnknownValueError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -91,14 +92,20 @@ def identity(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _read(recording: Recording, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Call:
-    """Read a tensor back from its known values."""
+    """Read a tensor back from its known values.
+
+    Raises:
+        UnknownValueError: if nobody knows them.
+    """
     tensor = args[0]
-    if tensor.device.type == "meta":
-        value = recording.value_of(tensor)
-        if value is not None:
-            # An array shares its tensor's memory and may be written.
-            return func, (value.clone(), *args[1:]), kwargs
-    return func, args, kwargs
+    if tensor.device.type != "meta":
+        return func, args, kwargs
+    value = recording.value_of(tensor)
+    if value is None:
+        raise UnknownValueError(
+            f"{func.__name__}() needs the values of a tensor that has none on the meta device"
+        )
+    return func, (value.clone(), *args[1:]), kwargs  # an array shares its tensor's memory
 
 
 def _get_item(

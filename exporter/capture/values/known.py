@@ -14,7 +14,7 @@ from store.columns import changed
 from store.records import TENSOR_USE, Op
 
 if TYPE_CHECKING:
-    from exporter.capture.dispatch import Signature
+    from exporter.capture.signature import Signature
     from exporter.capture.state import Recording, TensorRecord
 
 Tensor = torch.Tensor
@@ -26,15 +26,9 @@ CPU = torch.device("cpu")
 VALUE_LIMIT = {True: 1 << 20, False: 1 << 23}  # by "is floating point"
 
 
-def carry_values(  # noqa: C901  # hot: one function
-    recording: Recording,
-    func: Any,
-    signature: Signature,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    result: Any,
-) -> None:
+def carry_values(signature: Signature, result: Any) -> None:  # noqa: C901  # hot: one function
     """Compute an operator of known values on the host too, so that its results are known."""
+    recording = signature.recording
     if recording.concrete:
         return
     single = isinstance(result, Tensor)
@@ -55,7 +49,8 @@ def carry_values(  # noqa: C901  # hot: one function
             _compute_readers(recording, signature)
     elif all(one.value is not None and one.storage.valued for one in known):
         return
-    given = known_values(args), host_kwargs(known_values(kwargs))
+    func = signature.info.func
+    given = known_values(signature.args), host_kwargs(known_values(signature.kwargs))
     if not writes and single and (result.numel() > _EAGER or _has_lazy(signature)):
         sources = frozenset().union(*map(_sources, signature.knowns))
         lazy = LazyValue(func, *given, sources)
@@ -73,12 +68,13 @@ def carry_values(  # noqa: C901  # hot: one function
         attach_values(recording, result, values)
 
 
-def carry_geometry(recording: Recording, func: Any, args: Any, kwargs: Any, result: Any) -> None:
+def carry_geometry(signature: Signature, result: Any) -> None:
     """State the values of ``zeros_like`` and its kin, which do not read their operand.
 
     A guard against overflow compares with infinity, or a tensor with itself. Its branch is one
     that a healthy model does not take: the values are taken to be finite, and the operator says so.
     """
+    recording, func, args = signature.recording, signature.info.func, signature.args
     if recording.concrete or result.device.type != "meta" or _too_large(result):
         return
     if func in _EMPTY:
@@ -93,7 +89,7 @@ def carry_geometry(recording: Recording, func: Any, args: Any, kwargs: Any, resu
     if finite is not None or func in _GUARDS:
         return
     base = torch.empty(args[0].shape, dtype=args[0].dtype)
-    attach_values(recording, result, func(base, *args[1:], **host_kwargs(kwargs)))
+    attach_values(recording, result, func(base, *args[1:], **host_kwargs(signature.kwargs)))
 
 
 _MOST_EMPTY = 1 << 12  # elements of tables that code fills one by one

@@ -6,14 +6,12 @@ import socket
 import sys
 import traceback
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
 
+from exporter.failures import chain, said
 from exporter.zoo.errors import BuildError
 from exporter.zoo.user.source import is_installed
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _HERE = ("", "localhost", "ip6-localhost", "::1")
 
@@ -63,16 +61,6 @@ def described(what: str, error: BaseException) -> str:
     return f"{text} ({place})" if place else text
 
 
-def said(error: BaseException) -> str:
-    """Return the kind of an error and its text, in one line."""
-    try:
-        said_by = error.msg if isinstance(error, SyntaxError) else error  # the place comes apart
-        text = " ".join(str(said_by).split())
-    except Exception:  # noqa: BLE001 - the user's own class may fail here as well
-        text = ""
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
-
-
 def place_of(error: BaseException) -> str:
     """Return file and line of the user's own code that an error comes from, "" if none took part.
 
@@ -90,21 +78,6 @@ def place_of(error: BaseException) -> str:
         if places:
             return places[-1]
     return ""
-
-
-def innermost(error: BaseException) -> str:
-    """Return file and line that raised an error, whoever wrote them."""
-    frames = traceback.extract_tb(error.__traceback__)
-    return f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
-
-
-def chain(error: BaseException | None) -> Iterator[BaseException]:
-    """Yield an error, and each that it comes from."""
-    seen: set[int] = set()
-    while error is not None and id(error) not in seen:
-        seen.add(id(error))
-        yield error
-        error = error.__cause__ or error.__context__
 
 
 def shown_path(file: str) -> str:

@@ -15,12 +15,13 @@ from collections.abc import Mapping
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
+from exporter.failures import said
 from exporter.settings import UserModel, value_of
 from exporter.zoo.base import Built
 from exporter.zoo.errors import BuildError
 from exporter.zoo.user.inputs import TensorInput, parsed_inputs
 from exporter.zoo.user.source import SourceFinder, is_installed, split_name
-from exporter.zoo.user.user_errors import described, refuse_network, said, shown_path
+from exporter.zoo.user.user_errors import described, refuse_network, shown_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable
