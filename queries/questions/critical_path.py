@@ -16,7 +16,7 @@ import click
 from queries.cli_options import cut, format_option, opened, the_profile, top_option
 from queries.errors import GraphError, QuestionError
 from queries.load import load_graph
-from queries.plot import plot_critical_path
+from queries.plot import PATH_COLORS, figure_and_axes, save
 from queries.tables import Table, write_table
 from store.collector import gc_paused
 from store.command import database_option
@@ -257,6 +257,41 @@ def path_rows(graph: nx.MultiDiGraph[int], path: CriticalPath, *, everything: bo
         "nodes_on_path": len(path.nodes),
     }
     return Table(columns, rows, summary)
+
+
+def plot_critical_path(
+    graph: nx.MultiDiGraph[int], path: CriticalPath, title_path: str, *, title: str
+) -> None:
+    """Draw every node from its earliest start to its end, the critical path in colour.
+
+    Raises:
+        QuestionError: if matplotlib is missing, or does not know the format.
+        OutputError: if the file cannot be written.
+    """
+    figure, axes = figure_and_axes()
+    from matplotlib.patches import Patch  # noqa: PLC0415 - it is there, or that has raised
+
+    on_path = set(path.nodes)
+    bars = [node for node in graph if graph.nodes[node][path.weight]]
+    lanes: list[float] = []  # when each lane is free again: lane 0 is the path's own
+    for node in sorted(bars, key=lambda n: (n not in on_path, path.start[n])):
+        start, width = path.start[node], graph.nodes[node][path.weight]
+        lane = 0
+        if node not in on_path:
+            free = (i for i, end in enumerate(lanes) if i and end <= start)
+            lane = next(free, max(len(lanes), 1))
+        lanes += [0.0] * (lane + 1 - len(lanes))
+        lanes[lane] = start + width
+        color = PATH_COLORS[lane == 0]
+        axes.barh(lane, width, left=start, height=0.8, color=color, edgecolor="white", lw=0.2)
+    axes.invert_yaxis()
+    axes.set(xlabel=f"earliest start, in {path.weight}", yticks=[],
+             title=f"{title}: critical path {path.length:,.6g} of {path.total:,.6g},"
+                   f" parallelism {path.parallelism:.2f}")  # fmt: skip
+    names = {True: "on the critical path", False: "beside it"}
+    marks = [Patch(color=PATH_COLORS[on], label=name) for on, name in names.items()]
+    figure.legend(handles=marks, loc="outside lower right", ncols=2, frameon=False, fontsize=8)
+    save(figure, title_path)
 
 
 @click.command("critical-path", short_help="Show the chain that no parallelism shortens.")

@@ -14,10 +14,11 @@ import click
 
 from queries.cli_options import cut, format_option, opened, the_profile, top_option
 from queries.fetch import profile_exists, rows_of, values_of
-from queries.plot import plot_liveness
+from queries.plot import COLORS, figure_and_axes, save
 from queries.tables import Table, field_names, table_of, write_table
 from store.collector import gc_paused
 from store.command import database_option
+from store.records import STORAGE_CLASSES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from store import Store
 
 __all__ = ["LiveStorage", "Liveness", "liveness"]
+
+_MIB = 2**20
 
 # why a storage lives on after the last operator that touches it
 OUTLIVING_REASONS = ("output", "caller", "saved", "name", "cycle")
@@ -265,6 +268,65 @@ def liveness_rows(result: Liveness, by: str) -> Table:
         return Table(["op_id", "phase", "live_bytes", "bound_bytes"], rows, summary)
     sums: dict[str, int] = getattr(result, f"peak_by_{by}")
     return Table([by, "size_bytes"], [list(item) for item in sums.items()], summary)
+
+
+def class_bytes(result: Liveness) -> dict[str, list[int]]:
+    """Return the live bytes per step of every storage class that ever has some."""
+    steps = len(result.live_bytes)
+    changes = {name: [0] * (steps + 1) for name in STORAGE_CLASSES}
+    for storage in result.storages:
+        change = changes[storage.storage_class]
+        change[min(max(storage.birth_op_id, 0), steps)] += storage.size_bytes
+        change[min(storage.death_op_id + 1, steps)] -= storage.size_bytes
+    per_class = {name: list(accumulate(change[:steps])) for name, change in changes.items()}
+    return {name: sizes for name, sizes in per_class.items() if any(sizes)}
+
+
+def plot_liveness(result: Liveness, path: str, *, title: str) -> None:
+    """Draw the memory over the step, stacked by class, into a PNG, PDF or SVG file.
+
+    Raises:
+        QuestionError: if matplotlib is missing, or does not know the format.
+        OutputError: if the file cannot be written.
+    """
+    figure, axes = figure_and_axes()
+    layers = class_bytes(result)
+    steps = range(len(result.live_bytes))
+    if layers:  # without any, matplotlib takes no empty stack
+        axes.stackplot(
+            steps,
+            [[size / _MIB for size in sizes] for sizes in layers.values()],
+            labels=list(layers),
+            colors=[COLORS[name] for name in layers],
+            step="post",
+            linewidth=0,
+        )
+    bound = [size / _MIB for size in result.bound_bytes]
+    axes.step(steps, bound, where="post", color="black", lw=0.7, label="lower bound by last use")
+    if result.live_bytes:
+        peak = (result.peak_op_id, result.peak_bytes / _MIB)
+        axes.plot(*peak, "v", color="black", ms=5)
+        axes.annotate(f"peak {peak[1]:,.1f} MiB", peak, (0, 6), textcoords="offset points",
+                      ha="center")  # fmt: skip
+    for start, phase in phase_starts(result.phases):
+        axes.axvline(start, color="0.6", lw=0.5, ls=":")
+        axes.text(start, 0.99, f" {phase}", transform=axes.get_xaxis_transform(), va="top",
+                  fontsize=7, color="0.3")  # fmt: skip
+    axes.set(xlabel="step (operator)", ylabel="live memory (MiB)", title=title)
+    axes.margins(x=0)
+    axes.set_ylim(0, max(1e-9, result.peak_bytes / _MIB) * 1.2)
+    axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1), frameon=False, fontsize=8)
+    save(figure, path)
+
+
+def phase_starts(phases: tuple[str, ...]) -> list[tuple[int, str]]:
+    """Return where phases start, leaving out those too short to have a label of their own."""
+    starts = [i for i, phase in enumerate(phases) if i == 0 or phases[i - 1] != phase]
+    ends = [*starts[1:], len(phases)] if starts else []
+    long = [
+        (i, phases[i]) for i, end in zip(starts, ends, strict=True) if end - i > len(phases) / 20
+    ]
+    return [item for k, item in enumerate(long) if k == 0 or long[k - 1][1] != item[1]]
 
 
 @click.command("liveness", short_help="Show the memory of a step, and what fills its peak.")

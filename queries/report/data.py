@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 from queries.devices import Device, device_named
 from queries.fetch import rows_of
 from queries.load import load_graph
-from queries.plot import class_bytes, phase_starts
 from queries.questions.critical_path import CriticalPath, critical_path
-from queries.questions.liveness import Liveness, LiveStorage, liveness
+from queries.questions.liveness import Liveness, LiveStorage, class_bytes, liveness, phase_starts
 from queries.questions.totals import module_totals, operator_totals
 
 if TYPE_CHECKING:
