@@ -6,6 +6,8 @@ import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from exporter.errors import UnknownValueError
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -19,6 +21,19 @@ def chain(error: BaseException | None) -> Iterator[BaseException]:
         seen.add(id(error))
         yield error
         error = error.__cause__ or error.__context__
+
+
+# What torch's C++ says, outside of any operator, where it makes a tensor of a list of tensors.
+_READS_META = "Tensor.item() cannot be called on meta tensors"
+
+
+def misses_value(error: BaseException) -> bool:
+    """Return whether a failure comes from a value that a meta tensor does not have."""
+    return any(
+        isinstance(one, UnknownValueError)
+        or (type(one) is RuntimeError and str(one) == _READS_META)
+        for one in chain(error)
+    )
 
 
 def said(error: BaseException) -> str:

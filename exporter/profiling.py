@@ -23,7 +23,7 @@ from exporter.capture_policy import (
     way_out,
 )
 from exporter.errors import TraceError, UnknownValueError
-from exporter.failures import chain, explained
+from exporter.failures import explained, misses_value
 from exporter.model_copy import TensorCopier, copy_inputs, copy_model
 from exporter.records.profile import build_profile, structural_hash
 from exporter.settings import ASSUMPTIONS, CAPTURES, OPTIMIZERS, Settings
@@ -238,8 +238,7 @@ def _run(
                 assume=assume,
             )
     except Exception as error:
-        unknown = any(isinstance(one, UnknownValueError) for one in chain(error))
-        kind = UnknownValueError if unknown else TraceError
+        kind = UnknownValueError if misses_value(error) else TraceError
         raise kind(explained(error, model)) from error
 
 
