@@ -9,10 +9,10 @@ from torch import nn
 
 from exporter.capture.arguments import tensors_in
 from exporter.settings import Settings
-from exporter.zoo.registry import load_zoo
+from exporter.zoo.registry import build_model, load_zoo
 
 if TYPE_CHECKING:
-    from exporter.zoo.base import Built
+    from exporter.zoo.base import ZooModel
 
 SEVEN = (
     "resnet50", "densenet201", "vit_b_16", "swin_v2_t", "mobilenet_v3_large", "efficientnet_b0",
@@ -22,9 +22,9 @@ SETTINGS = Settings()  # batch 4, training, float32, target cuda
 OPS_PER_LAYER = 16  # of ``Stack``, of forward and backward
 
 
-def build(name: str) -> Built:
+def build(name: str) -> ZooModel:
     """Return a model of torchvision on the meta device, with its inputs."""
-    return load_zoo("torchvision").build(name, SETTINGS)
+    return build_model(load_zoo("torchvision"), name, SETTINGS)
 
 
 def bare_step(model: nn.Module, args: tuple[Any, ...]) -> None:

@@ -25,7 +25,7 @@ from exporter.profiling import profile_built
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from exporter.zoo.base import Built
+    from exporter.zoo.base import ZooModel
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,18 +34,18 @@ class Peer:
 
     name: str
     yields: str
-    run: Callable[[Built], object]
+    run: Callable[[ZooModel], object]
     package: str = "torch"
     on_cpu: bool = False  # for want of support for the meta device
 
 
-def _flop_counter(built: Built) -> object:
+def _flop_counter(built: ZooModel) -> object:
     with FlopCounterMode(display=False) as counter:
         bare_step(built.model, built.args)
     return counter.get_flop_counts()
 
 
-def _mem_tracker(built: Built) -> object:
+def _mem_tracker(built: ZooModel) -> object:
     tracker = MemTracker()
     tracker.track_external(built.model)
     with tracker:
@@ -53,17 +53,17 @@ def _mem_tracker(built: Built) -> object:
     return tracker.get_tracker_snapshot("peak")
 
 
-def _export(built: Built) -> object:
+def _export(built: ZooModel) -> object:
     return torch.export.export(built.model, built.args, strict=False)
 
 
-def _joint(built: Built) -> object:
+def _joint(built: ZooModel) -> object:
     compiled = aot_module(built.model, fw_compiler=nop, bw_compiler=nop)
     bare_step(compiled, built.args)
     return compiled
 
 
-def _make_fx(built: Built) -> object:
+def _make_fx(built: ZooModel) -> object:
     buffers = dict(built.model.named_buffers())
 
     def step(parameters: dict[str, torch.Tensor], *args: Any) -> tuple[torch.Tensor, ...]:
@@ -75,7 +75,7 @@ def _make_fx(built: Built) -> object:
     return make_fx(step)(dict(built.model.named_parameters()), *built.args)
 
 
-def _fvcore(built: Built) -> object:
+def _fvcore(built: ZooModel) -> object:
     from fvcore.nn import FlopCountAnalysis  # noqa: PLC0415 - need not be there
 
     analysis = FlopCountAnalysis(built.model, built.args).unsupported_ops_warnings(enabled=False)
@@ -160,7 +160,7 @@ def _measured(peer: Peer, name: str, rounds: int) -> tuple[str, float]:
     return "", times.cpu_ratio("peer", to="bare")
 
 
-def _really(built: Built) -> Built:
+def _really(built: ZooModel) -> ZooModel:
     """Return the model on the CPU, zeros in all its tensors and inputs."""
     model = built.model.to_empty(device="cpu")
     with torch.no_grad():

@@ -34,7 +34,7 @@ from store.records import TARGETS, Profile, ProfileInfo
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from exporter.zoo.base import Built
+    from exporter.zoo.base import ZooModel
 
 META = torch.device("meta")
 CPU = torch.device("cpu")
@@ -130,7 +130,7 @@ def profile_model(
         return _profile(model, args, kwargs, settings, info, by_zoo=False, factory=factory)
 
 
-def profile_built(built: Built, settings: Settings) -> Profile:
+def profile_built(built: ZooModel, settings: Settings) -> Profile:
     """Return the profile of a zoo's model, which is used up.
 
     Raises:

@@ -18,6 +18,9 @@ OPTIMIZERS = ("", "sgd", "momentum", "adam", "adamw")
 CAPTURES = ("auto", "meta", "concrete")
 ASSUMPTIONS = ("", "keep-all")
 
+# What may be asked of a model's configuration: the name in ``config``, and the field that holds it.
+OF_MODEL = {"image_size": "image_size", "seq_len": "seq_len", "set": "overrides"}
+
 _CHOICES = {
     "mode": MODES,
     "target": TARGETS,
@@ -110,6 +113,10 @@ class Settings:
         if self.user:
             asked |= self.user.config()
         return json.dumps(asked)
+
+    def asked_of_model(self) -> list[str]:
+        """Return the names of what is asked of the model's configuration, of ``OF_MODEL``."""
+        return [name for name, field in OF_MODEL.items() if getattr(self, field)]
 
     def options(self) -> dict[str, Any]:
         """Return the configuration's overrides: what is written as JSON has its type."""

@@ -19,6 +19,7 @@ from exporter.profiling import profile_built
 from exporter.settings import Settings
 from exporter.zoo.base import Built
 from exporter.zoo.building import build_on_meta
+from exporter.zoo.registry import stamped
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -68,19 +69,9 @@ def detector_inputs(*, device: str, train: bool) -> tuple[Any, ...]:
 def drawn_profile(factory: Callable[[], nn.Module], *, train: bool, target: str = "cpu") -> Profile:
     """Return the profile of a detector whose values are drawn."""
     with RememberMoments():
-        model, built_on = build_on_meta(factory)
-    built = Built(
-        model=model.train(train),
-        args=detector_inputs(device="meta", train=train),
-        kwargs={},
-        built_on=built_on,
-        zoo="tests",
-        name=factory.__name__,
-        package="",
-        package_version="",
-        config="{}",
-        input_spec=(),
-        draws_values=True,
-    )
+        model = build_on_meta(factory)
+    inputs = detector_inputs(device="meta", train=train)
+    built = Built(model.train(train), inputs, draws_values=True)
     mode = "train" if train else "eval"
-    return profile_built(built, Settings(mode=mode, backward=train, target=target))
+    settings = Settings(mode=mode, backward=train, target=target)
+    return profile_built(stamped(built, "tests", factory.__name__, "", settings), settings)

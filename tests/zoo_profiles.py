@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from exporter.profiling import profile_built
-from exporter.zoo.registry import load_zoo
+from exporter.zoo.registry import build_model, load_zoo
 
 if TYPE_CHECKING:
     from exporter.settings import Settings
@@ -21,7 +21,7 @@ MODELS = tuple(n for n in ZOO.names() if n not in DETECTORS)
 @lru_cache(maxsize=2)
 def profile_of(name: str, settings: Settings) -> Profile:
     """Return the profile of a zoo model."""
-    return profile_built(ZOO.build(name, settings), settings)
+    return profile_built(build_model(ZOO, name, settings), settings)
 
 
 def live_bytes_by_op(profile: Profile) -> list[int]:

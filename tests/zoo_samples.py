@@ -43,6 +43,10 @@ LAYERS = {
 }
 REFERENCE = ("bert_large", "gpt2", "stable_diffusion_unet")
 
+# What stands for a whole zoo; for another one, its first model does.
+SMALLEST = {"torchvision": "mobilenet_v3_small", "timm": "test_vit", "transformers": "albert",
+            "reference": "gpt2"}  # fmt: skip
+
 
 def overrides(name: str) -> tuple[tuple[str, str], ...]:
     """Return the configuration under which a model of transformers is run."""

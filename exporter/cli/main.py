@@ -23,7 +23,7 @@ from exporter.cli.options import (
 )
 from exporter.cli.run import profile
 from exporter.pipeline.jobs import Job, Limits
-from exporter.zoo.registry import load_zoo, names_of, select_models
+from exporter.zoo.registry import load_zoo, names_of, refuse_untaken, select_models
 from store.command import database_option, run_command, shown
 
 
@@ -130,6 +130,7 @@ def jobs_asked(context: click.Context, options: dict[str, Any]) -> list[Job]:
     settings = settings_asked(options)
     if user is None:
         zoo = load_zoo(options["zoo_name"])
+        refuse_untaken(zoo, settings[0])  # they differ in their batch size only
         models = select_models(names_of(zoo), options["include"], options["exclude"])
         return [Job(zoo.name, model, one, zoo.package) for model in models for one in settings]
     from exporter.zoo.user.request import user_jobs

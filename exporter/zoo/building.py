@@ -9,6 +9,7 @@ work, and a model larger than any memory can still be built.
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
+from weakref import WeakSet
 
 import torch
 from torch import nn
@@ -20,6 +21,8 @@ from exporter.capture.values.initial_values import remember_value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
+
+    from exporter.settings import Settings
 
 Model = TypeVar("Model", bound=nn.Module)
 
@@ -39,6 +42,7 @@ _INITIALISING = {init.normal_, init.uniform_, init.constant_, init.kaiming_unifo
 # Real up to here. Above, values are not read one by one; and a model of thousands of layers must
 # not fill the memory. 2**16 elements hold every position table of windowed attention.
 _MOST_REAL_ELEMENTS = 1 << 16
+_BUILT_ON_CPU: WeakSet[nn.Module] = WeakSet()
 
 
 class _Construction(TorchFunctionMode):
@@ -135,11 +139,11 @@ def _tensors_among(arguments: Iterable[Any]) -> Iterator[torch.Tensor]:
             yield from _tensors_among(argument)
 
 
-def build_on_meta(factory: Callable[[], Model], *, fallback: bool = True) -> tuple[Model, str]:
-    """Return the model that the factory makes, on the meta device, and where it was constructed.
+def build_on_meta(factory: Callable[[], Model], *, fallback: bool = True) -> Model:
+    """Return the model that the factory makes, on the meta device.
 
-    The second value is "meta", or "cpu" if the constructor needs values that a meta tensor does
-    not have; the finished model was then moved. ``fallback=False`` rules that out, for models
+    If the constructor needs values that a meta tensor does not have, it runs on the CPU, and the
+    finished model is moved; :func:`built_on` tells. ``fallback=False`` rules that out, for models
     that no memory holds. Random state is left as it was, and whatever the constructor draws is the
     same each time.
 
@@ -151,7 +155,6 @@ def build_on_meta(factory: Callable[[], Model], *, fallback: bool = True) -> tup
         try:
             with _Construction():
                 model = factory()
-            built_on = "meta"
         except (RuntimeError, NotImplementedError, ValueError, TypeError):
             # Any way of asking a meta tensor for its values ends in one of these. An argument
             # that is wrong in itself raises again below.
@@ -159,9 +162,19 @@ def build_on_meta(factory: Callable[[], Model], *, fallback: bool = True) -> tup
                 raise
             torch.manual_seed(0)
             model = factory()
-            built_on = "cpu"
+            _BUILT_ON_CPU.add(model)
     move_to_meta(_tensors_of(model))
-    return model, built_on
+    return model
+
+
+def built_on(model: nn.Module) -> str:
+    """Return the device that a model's constructor ran on: "meta" or "cpu"."""
+    return "cpu" if model in _BUILT_ON_CPU else "meta"
+
+
+def prepared(model: nn.Module, settings: Settings) -> nn.Module:
+    """Return the model itself, with parameters of the type and in the mode that are asked for."""
+    return model.to(getattr(torch, settings.dtype)).train(settings.mode == "train")
 
 
 def move_to_meta(tensors: Iterable[torch.Tensor]) -> None:

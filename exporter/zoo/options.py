@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from torch import nn
 
-    from exporter.settings import Settings
-
 _UNEXPECTED = re.compile(r"unexpected keyword argument '(\w+)'")
 
 
@@ -27,16 +25,6 @@ def refuse_key(name: str, key: str, known: Iterable[str]) -> BuildError:
         near = [one for one in known if key in one][:3]
     hint = f"did you mean {', '.join(near)}?" if near else f"it has {', '.join(known)}"
     return BuildError(f"{name} has no setting {key!r}; {hint}")
-
-
-def refuse_sequences(name: str, settings: Settings) -> None:
-    """Do nothing, unless a length of sequences is asked of a model that has none.
-
-    Raises:
-        BuildError: if it is.
-    """
-    if settings.seq_len:
-        raise BuildError(f"{name} takes no sequences: leave out the sequence length")
 
 
 def refuse_build(

@@ -13,12 +13,11 @@ from __future__ import annotations
 
 import inspect
 from dataclasses import dataclass, field
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from exporter.zoo.base import Built
 from exporter.zoo.errors import BuildError
-from exporter.zoo.options import refuse_build, refuse_key, refuse_sequences
+from exporter.zoo.options import refuse_build, refuse_key
 
 if TYPE_CHECKING:
     import torch
@@ -88,6 +87,7 @@ class ReferenceZoo:
 
     name = "reference"
     package = "transformers"
+    takes = frozenset({"image_size", "seq_len", "set"})
 
     def names(self) -> tuple[str, ...]:
         """Return the names of all models."""
@@ -108,22 +108,23 @@ class ReferenceZoo:
     def _language(self, name: str, settings: Settings) -> Built:
         import transformers
 
-        from exporter.zoo.transformers.zoo import build_model
+        from exporter.zoo.transformers.zoo import build_configured
 
         if settings.image_size:
             raise BuildError(f"{name} takes no images: leave out the image size")
         reference = _LANGUAGE[name]
         config = getattr(transformers, reference.configuration)(**reference.dimensions)
         model_class = getattr(transformers, reference.model)
-        return build_model(self.name, name, model_class, config, settings, reference.seq_len)
+        return build_configured(name, model_class, config, settings, reference.seq_len)
 
     def _image(self, name: str, settings: Settings) -> Built:
         import torch
 
         from exporter.zoo import reference_models
-        from exporter.zoo.building import build_on_meta, input_spec
+        from exporter.zoo.building import build_on_meta, prepared
 
-        refuse_sequences(name, settings)
+        if settings.seq_len:
+            raise BuildError(f"{name} takes no sequences: leave out the sequence length")
         model_class: type[nn.Module] = getattr(reference_models, _IMAGES[name])
         known = [key for key in inspect.signature(model_class).parameters if key != "self"]
         options = settings.options()
@@ -133,23 +134,15 @@ class ReferenceZoo:
         if settings.image_size and "image_size" in known:
             options["image_size"] = settings.image_size
         try:
-            model, built_on = build_on_meta(lambda: model_class(**options), fallback=False)
+            model = build_on_meta(lambda: model_class(**options), fallback=False)
         except Exception as error:
             raise refuse_build(name, options, error, model_class) from error
+        prepared(model, settings)
         dtype = getattr(torch, settings.dtype)
-        model.to(dtype).train(settings.mode == "train")
         kwargs = _image_inputs(name, model, options, settings, dtype)
         return Built(
             model=model,
-            args=(),
             kwargs=kwargs,
-            built_on=built_on,
-            zoo=self.name,
-            name=name,
-            package=self.package,
-            package_version=version(self.package),
-            config=settings.config(),
-            input_spec=input_spec((), kwargs),
         )
 
 

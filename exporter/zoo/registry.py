@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import difflib
+from dataclasses import fields
 from fnmatch import fnmatchcase
 from importlib.metadata import EntryPoint, entry_points, version
 from typing import TYPE_CHECKING, cast
 
-from exporter.zoo.base import Built
+from exporter.settings import OF_MODEL
+from exporter.zoo.base import Built, ZooModel
 from exporter.zoo.errors import UnknownZooError, ZooError
 from store.errors import ProfileError
 
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from exporter.pipeline.jobs import Job
+    from exporter.settings import Settings
     from exporter.zoo.base import Zoo
 
 GROUP = "export_profiles.zoos"
@@ -92,20 +95,81 @@ def _checked(name: str, entry: EntryPoint) -> Zoo:
             f"zoo {name!r}: {entry.value} calls itself {offered.name!r}; the entry point must have "
             "the same name"
         )
+    unknown = sorted(set(takes(offered)) - set(OF_MODEL))
+    if unknown:
+        raise ZooError(
+            f"zoo {name!r}: {entry.value} takes {unknown[0]!r}, which is none of "
+            f"{', '.join(OF_MODEL)}"
+        )
     return cast("Zoo", offered)
 
 
-def build(job: Job) -> Built:
+def takes(zoo: object) -> tuple[str, ...]:
+    """Return what may be asked of the models of a zoo, of ``exporter.settings.OF_MODEL``."""
+    return tuple(getattr(zoo, "takes", ()))
+
+
+def refuse_untaken(zoo: Zoo, settings: Settings) -> None:
+    """Check that a zoo heeds all that is asked of its models.
+
+    Raises:
+        ZooError: if it does not say so of something; the text names it and what the zoo takes.
+    """
+    taken = takes(zoo)
+    for name in settings.asked_of_model():
+        if name not in taken:
+            known = ", ".join(map(_option, sorted(taken))) or "none of these options"
+            raise ZooError(f"zoo {zoo.name!r} takes no {_option(name)}; it takes {known}")
+
+
+def _option(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+def build(job: Job) -> ZooModel:
     """Return the model of a job, built by its zoo.
 
     Raises:
-        ZooError: if the zoo returns something else.
+        ZooError: if the zoo does not take the settings, or returns something else than a model.
     """
-    built: object = load_zoo(job.zoo).build(job.model, job.settings)
+    return build_model(load_zoo(job.zoo), job.model, job.settings, job.package)
+
+
+def build_model(zoo: Zoo, name: str, settings: Settings, package: str | None = None) -> ZooModel:
+    """Return a model, built by its zoo.
+
+    Args:
+        zoo: the zoo.
+        name: of the model.
+        settings: how it is to be built.
+        package: distribution that defines the model; None for the zoo's.
+
+    Raises:
+        ZooError: if the zoo does not take the settings, or returns something else than a model.
+    """
+    refuse_untaken(zoo, settings)
+    built: object = zoo.build(name, settings)
     if not isinstance(built, Built):
         kind = type(built).__name__
-        raise ZooError(f"zoo {job.zoo!r} returns an object of type {kind}, no Built")
-    return built
+        raise ZooError(f"zoo {zoo.name!r} returns an object of type {kind}, no Built")
+    package = zoo.package if package is None else package
+    return stamped(built, zoo.name, name, package, settings)
+
+
+def stamped(built: Built, zoo: str, name: str, package: str, settings: Settings) -> ZooModel:
+    """Return what a zoo has built, with all that identifies it."""
+    from exporter.zoo.building import built_on, input_spec
+
+    return ZooModel(
+        **{field.name: getattr(built, field.name) for field in fields(Built)},
+        zoo=zoo,
+        name=name,
+        package=package,
+        package_version=version(package) if package else "",
+        config=settings.config(),
+        built_on=built_on(built.model),
+        input_spec=input_spec(built.args, built.kwargs),
+    )
 
 
 def names_of(zoo: Zoo) -> tuple[str, ...]:

@@ -8,12 +8,11 @@ timm's own scripts do. ``--set`` gives keyword arguments of ``timm.create_model`
 from __future__ import annotations
 
 import re
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from exporter.zoo.base import Built
 from exporter.zoo.errors import BuildError
-from exporter.zoo.options import refuse_build, refuse_sequences
+from exporter.zoo.options import refuse_build
 from exporter.zoo.sources import models_folder
 
 if TYPE_CHECKING:
@@ -29,6 +28,7 @@ class TimmZoo:
 
     name = "timm"
     package = "timm"
+    takes = frozenset({"image_size", "set"})
 
     def names(self) -> tuple[str, ...]:
         """Return the names of all models, read from the installed source without importing it."""
@@ -51,12 +51,11 @@ class TimmZoo:
         import timm
         import torch
 
-        from exporter.zoo.building import build_on_meta, input_spec
+        from exporter.zoo.building import build_on_meta, prepared
 
         released = timm.models.get_pretrained_cfg(name) if timm.is_model(name) else None
         if released is None:
             raise BuildError(f"timm has no model {name!r}")
-        refuse_sequences(name, settings)
         options = settings.options()
         asked = settings.image_size
         channels, height, width = released.input_size
@@ -71,26 +70,18 @@ class TimmZoo:
             return model
 
         try:
-            model, built_on = build_on_meta(lambda: create(**options))
+            model = build_on_meta(lambda: create(**options))
         except (RuntimeError, ValueError, TypeError, AssertionError) as error:
-            plain = lambda: build_on_meta(create)[0]  # noqa: E731 - only to learn what it takes
+            plain = lambda: build_on_meta(create)  # noqa: E731 - only to learn what it takes
             raise refuse_build(name, options, error, plain) from error
+        prepared(model, settings)
         dtype = getattr(torch, settings.dtype)
-        model.to(dtype).train(settings.mode == "train")
         args = (
             torch.empty(settings.batch_size, channels, height, width, dtype=dtype, device="meta"),
         )
         return Built(
             model=model,
             args=args,
-            kwargs={},
-            built_on=built_on,
-            zoo=self.name,
-            name=name,
-            package=self.package,
-            package_version=version(self.package),
-            config=settings.config(),
-            input_spec=input_spec(args),
         )
 
 

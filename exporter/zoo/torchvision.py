@@ -18,12 +18,11 @@ from __future__ import annotations
 import re
 from contextlib import nullcontext
 from fnmatch import fnmatchcase
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from exporter.zoo.base import Built
 from exporter.zoo.errors import BuildError
-from exporter.zoo.options import refuse_build, refuse_sequences
+from exporter.zoo.options import refuse_build
 from exporter.zoo.sources import models_folder
 
 if TYPE_CHECKING:
@@ -71,6 +70,7 @@ class TorchvisionZoo:
 
     name = "torchvision"
     package = "torchvision"
+    takes = frozenset({"image_size", "set"})
 
     def names(self) -> tuple[str, ...]:
         """Return the names of all models, read from the installed source without importing it."""
@@ -92,13 +92,12 @@ class TorchvisionZoo:
         from torchvision.models import get_model_builder  # type: ignore[import-untyped]
 
         from exporter.capture.values.initial_values import RememberMoments
-        from exporter.zoo.building import build_on_meta, input_spec
+        from exporter.zoo.building import build_on_meta, prepared
 
         try:
             builder = get_model_builder(name)
         except ValueError as error:
             raise BuildError(f"torchvision has no model {name!r}") from error
-        refuse_sequences(name, settings)
         kind = _kind(builder.__module__)
         height, width = _image_size(name, kind, settings)
         asked = settings.options()
@@ -107,12 +106,12 @@ class TorchvisionZoo:
         options = _options(name, kind, settings) | asked
         try:
             with RememberMoments() if kind == "detection" else nullcontext():
-                model, built_on = build_on_meta(lambda: builder(weights=None, **options))
+                model = build_on_meta(lambda: builder(weights=None, **options))
         except (RuntimeError, ValueError, TypeError, AssertionError) as error:
-            plain = lambda: build_on_meta(lambda: builder(weights=None))[0]  # noqa: E731
+            plain = lambda: build_on_meta(lambda: builder(weights=None))  # noqa: E731
             raise refuse_build(name, options, error, plain) from error
+        prepared(model, settings)
         dtype = getattr(torch, settings.dtype)
-        model.to(dtype).train(settings.mode == "train")
 
         def images(*shape: int) -> torch.Tensor:
             return torch.empty(shape, dtype=dtype, device="meta")
@@ -132,14 +131,6 @@ class TorchvisionZoo:
         return Built(
             model=model,
             args=args,
-            kwargs={},
-            built_on=built_on,
-            zoo=self.name,
-            name=name,
-            package=self.package,
-            package_version=version(self.package),
-            config=settings.config(),
-            input_spec=input_spec(args),
             draws_values=kind == "detection",
         )
 

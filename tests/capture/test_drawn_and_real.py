@@ -25,6 +25,7 @@ from exporter.errors import TraceError, UnknownValueError
 from exporter.profiling import profile_built
 from exporter.settings import Settings
 from exporter.zoo.building import build_on_meta
+from exporter.zoo.registry import build_model
 from exporter.zoo.torchvision import zoo
 from store import open_store
 
@@ -300,7 +301,7 @@ def test_drawn_values_leave_the_random_state() -> None:
 def test_moments_of_an_initialisation_are_remembered() -> None:
     """The moments of torch's initialisers are noted, on meta as well as on the CPU."""
     with RememberMoments():
-        model, _ = build_on_meta(lambda: nn.Linear(12, 4))
+        model = build_on_meta(lambda: nn.Linear(12, 4))
         nn.init.normal_(model.weight, std=0.01)
         nn.init.constant_(model.bias, -4.0)
     weight, bias = remembered_moments(model.weight), remembered_moments(model.bias)
@@ -330,7 +331,7 @@ ONE_OF_EACH = ["maskrcnn_resnet50_fpn", "retinanet_resnet50_fpn", "ssdlite320_mo
 def test_detector_of_the_zoo_has_no_unknown_operator(name: str, mode: str) -> None:
     """Detectors are profiled at their default sizes, and every operator is counted."""
     settings = Settings(mode=mode, backward=mode == "train")
-    profile = profile_built(zoo.build(name, settings), settings)
+    profile = profile_built(build_model(zoo, name, settings), settings)
     assert profile.totals.unknown_op_count == 0
     assert profile.totals.fwd_macs > 0
     assert (profile.totals.bwd_macs > 0) == (mode == "train")

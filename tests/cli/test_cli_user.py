@@ -34,6 +34,9 @@ class NeedyZoo(TinyZoo):
 
 
 needy, greedy = NeedyZoo("needy", "not-there"), NeedyZoo("greedy", "not-there-either")
+mistaken = NeedyZoo("mistaken", "tinyzoo")
+mistaken.takes = {"depth"}
+number = 12
 zoo = FailingZoo()
 """
 
@@ -150,7 +153,8 @@ def install(site: Path, code: str) -> dict[str, str]:
     )
     (metadata / "entry_points.txt").write_text(
         "[export_profiles.zoos]\ntiny = tinyzoo:zoo\nabsent = tinyzoo:absent\n"
-        "needy = tinyzoo:needy\ngreedy = tinyzoo:greedy\nnumber = tinyzoo:version\n"
+        "needy = tinyzoo:needy\ngreedy = tinyzoo:greedy\nnumber = tinyzoo:number\n"
+        "mistaken = tinyzoo:mistaken\n"
         "other = tinyzoo:zoo\ntorchvision = tinyzoo:zoo\n"
     )
     path = os.pathsep.join(filter(None, [str(site), os.environ.get("PYTHONPATH")]))
@@ -188,7 +192,8 @@ def test_package_brings_a_zoo(plugin, tmp_path) -> None:
     [
         ("tinny", "did you mean 'tiny'?"),
         ("absent", "cannot be loaded from tinyzoo:absent: AttributeError"),
-        ("number", "tinyzoo:version is no zoo, it lacks name, package, names, build"),
+        ("mistaken", "takes 'depth', which is none of image_size, seq_len, set"),
+        ("number", "tinyzoo:number is no zoo, it lacks name, package, names, build"),
         ("other", "calls itself 'tiny'"),
         ("torchvision", "and tinyzoo; uninstall one of them"),
         ("needy", "not-there, which is not installed: pip install 'tinyzoo[not-there]'"),
@@ -200,6 +205,20 @@ def test_what_is_no_zoo_is_refused(zoo, says, plugin, tmp_path) -> None:
     path = tmp_path / "profiles.db"
     done = export_profiles("--zoo", zoo, "--db", path, env=plugin)
     assert (done.returncode, done.stdout) == (2, "")
+    assert says in only_line(done.stderr)
+    assert not path.exists()
+
+
+@pytest.mark.parametrize(
+    ("asked", "option"),
+    [(["--set", "depth=9", "--image-size", "5"], "image-size"), (["--set", "depth=9"], "set")],
+)
+def test_what_a_zoo_does_not_take_is_refused(asked, option, plugin, tmp_path) -> None:
+    """A setting that would change nothing is refused before anything is built or stored."""
+    path = tmp_path / "profiles.db"
+    done = export_profiles("--zoo", "tiny", *asked, "--db", path, env=plugin)
+    assert (done.returncode, done.stdout) == (2, "")
+    says = f"zoo 'tiny' takes no --{option}; it takes none of these options"
     assert says in only_line(done.stderr)
     assert not path.exists()
 

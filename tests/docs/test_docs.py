@@ -12,7 +12,7 @@ import pytest
 
 from exporter.profiling import profile_built
 from exporter.settings import Settings
-from exporter.zoo.registry import load_zoo
+from exporter.zoo.registry import build_model, load_zoo
 from store import open_store
 from tools.readme import CONSOLE, PYTHON, README
 
@@ -59,7 +59,9 @@ def test_example_database_holds_what_is_traced_today(tmp_path: Path) -> None:
             settings = Settings(
                 batch_size=totals.batch_size, mode=totals.mode, backward=stored.info.backward
             )
-            fresh = profile_built(load_zoo("torchvision").build(totals.model, settings), settings)
+            fresh = profile_built(
+                build_model(load_zoo("torchvision"), totals.model, settings), settings
+            )
             assert fresh.info.structural_hash == stored.info.structural_hash
             for name in ("ops", "tensors", "storages", "nodes", "edges", "mem_stats"):
                 assert getattr(fresh, name) == getattr(stored, name), (totals.model, name)

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from exporter.capture.values.initial_values import RememberMoments, remembered_moments
-from exporter.zoo.building import build_on_meta, input_spec
+from exporter.zoo.building import build_on_meta, built_on, input_spec
 
 
 class DropRates(nn.Module):
@@ -51,8 +51,8 @@ class Mixed(nn.Module):
 
 def test_building_reads_values_on_meta() -> None:
     """A constructor that turns a tensor into numbers works on meta and reads the true numbers."""
-    model, built_on = build_on_meta(DropRates)
-    assert built_on == "meta"
+    model = build_on_meta(DropRates)
+    assert built_on(model) == "meta"
     # four linear layers of 4 * 4 weights and 4 biases
     assert sum(p.numel() for p in model.parameters()) == 80
     assert model.layers[3][1].p == pytest.approx(0.3)
@@ -62,8 +62,8 @@ def test_building_reads_values_on_meta() -> None:
 @pytest.mark.parametrize(("factory", "where"), [(Tied, "meta"), (TiedByValue, "cpu")])
 def test_building_keeps_tied_parameters_tied(factory, where) -> None:
     """A parameter shared by two modules is one object of 10 * 4 * 4 bytes wherever it was built."""
-    model, built_on = build_on_meta(factory)
-    assert built_on == where
+    model = build_on_meta(factory)
+    assert built_on(model) == where
     assert model.output.weight is model.embedding.weight
     assert isinstance(model.output.weight, nn.Parameter)
     assert model.output.weight.requires_grad
@@ -73,7 +73,7 @@ def test_building_keeps_tied_parameters_tied(factory, where) -> None:
 
 def test_building_moves_plain_attributes() -> None:
     """Tensors in attributes and containers are on meta, and views still share their storage."""
-    model, _ = build_on_meta(Plain)
+    model = build_on_meta(Plain)
     tensors = [model.gain, model.scales["sizes"][0], model.whole, model.part]
     assert all(t.is_meta for t in tensors)
     assert model.part.untyped_storage()._cdata == model.whole.untyped_storage()._cdata
@@ -82,18 +82,16 @@ def test_building_moves_plain_attributes() -> None:
 
 def test_building_mixes_real_and_meta_tensors() -> None:
     """A small real table may be joined with a meta parameter."""
-    model, built_on = build_on_meta(Mixed)
-    assert built_on == "meta"
+    model = build_on_meta(Mixed)
+    assert built_on(model) == "meta"
     assert tuple(model.table.shape) == (4, 4)
     assert model.table.is_meta
 
 
 def test_building_needs_no_memory() -> None:
     """A layer of 2 TiB is built: 2**20 * 2**20 elements of 2 bytes."""
-    model, built_on = build_on_meta(
-        lambda: nn.Linear(1 << 20, 1 << 20, bias=False, dtype=torch.bfloat16)
-    )
-    assert built_on == "meta"
+    model = build_on_meta(lambda: nn.Linear(1 << 20, 1 << 20, bias=False, dtype=torch.bfloat16))
+    assert built_on(model) == "meta"
     assert model.weight.untyped_storage().nbytes() == 2**41
 
 
@@ -156,8 +154,8 @@ def test_moments_of_initialisers_are_remembered_where_they_are_asked_for(
 ) -> None:
     """A mode around construction sees what is drawn, though nothing is."""
     with RememberMoments():
-        model, built_on = build_on_meta(lambda: _Initialised(initialise))
+        model = build_on_meta(lambda: _Initialised(initialise))
     moments = remembered_moments(model.weight)
-    assert built_on == "meta"
+    assert built_on(model) == "meta"
     assert moments is not None
     assert (moments.mean, moments.std) == pytest.approx((mean, std))

@@ -9,6 +9,7 @@ from exporter.profiling import profile_built
 from exporter.settings import Settings
 from exporter.zoo.errors import BuildError
 from exporter.zoo.reference import zoo
+from exporter.zoo.registry import build_model
 
 pytest.importorskip("transformers", reason="the extra transformers is not installed")
 
@@ -32,7 +33,7 @@ PUBLISHED = {
 @pytest.mark.parametrize("name", sorted(PUBLISHED))
 def test_models_have_the_published_parameters(name) -> None:
     """A model has the parameters that were published, on meta, tied ones once."""
-    built = zoo.build(name, Settings(batch_size=1))
+    built = build_model(zoo, name, Settings(batch_size=1))
     assert sum(p.numel() for p in built.model.parameters()) == PUBLISHED[name]
     assert built.built_on == "meta"
     assert all(t.is_meta for t in built.model.state_dict().values())
@@ -40,7 +41,7 @@ def test_models_have_the_published_parameters(name) -> None:
 
 def test_vit_22b_has_the_published_parameters_in_its_layers() -> None:
     """48 layers of 4 d^2 + 2 d * 4 d weights, d = 6144, are the published 21,743 million."""
-    layers = zoo.build("vit_22b", Settings()).model.layers
+    layers = build_model(zoo, "vit_22b", Settings()).model.layers
     matrices = sum(p.numel() for p in layers.parameters() if p.dim() == 2)
     assert matrices == 48 * 12 * 6144**2
     assert round(matrices / 1e6) == 21743
@@ -50,7 +51,7 @@ def test_vit_22b_has_the_published_parameters_in_its_layers() -> None:
 def test_gpt2_medium_is_near_the_measured_memory() -> None:
     """In eager attention: the published 1,353.543 MiB of parameters, and 55,721 MiB within 7 %."""
     settings = Settings(batch_size=8, overrides=(("attn_implementation", "eager"),))
-    built = zoo.build("gpt2_medium", settings)
+    built = build_model(zoo, "gpt2_medium", settings)
     assert built.input_spec == ("int64[8, 1024]", "int64[8, 1024]")
     totals = profile_built(built, settings).totals
     assert totals.param_bytes / MIB == pytest.approx(1353.543, abs=5e-4)
@@ -72,7 +73,7 @@ def test_models_are_profiled_on_meta(name, overrides) -> None:
     """Forward and backward run on meta, every operator has its count, and the bytes add up."""
     texts = tuple((key, json.dumps(value)) for key, value in overrides.items())
     settings = Settings(batch_size=2, overrides=texts)
-    totals = profile_built(zoo.build(name, settings), settings).totals
+    totals = profile_built(build_model(zoo, name, settings), settings).totals
     assert totals.unknown_op_count == 0
     assert totals.forward_end_bytes == (
         totals.kept_bytes + totals.input_bytes + totals.param_bytes + totals.buffer_bytes
@@ -87,7 +88,7 @@ def test_settings_reach_the_model() -> None:
         batch_size=1, seq_len=64, mode="eval", dtype="bfloat16",
         overrides=(("num_hidden_layers", "1"), ("hidden_size", "512")),
     )  # fmt: skip
-    built = zoo.build("llama3_8b", settings)
+    built = build_model(zoo, "llama3_8b", settings)
     assert built.input_spec == ("int64[1, 64]", "int64[1, 64]")
     assert len(built.model.model.layers) == 1
     assert tuple(built.model.lm_head.weight.shape) == (128256, 512)
@@ -101,10 +102,10 @@ def test_settings_reach_the_model() -> None:
 
 def test_image_size_reaches_image_models() -> None:
     """The U-Net works on latents of an eighth, the transformer on patches of 14."""
-    unet = zoo.build("stable_diffusion_unet", Settings(batch_size=1, image_size=256))
+    unet = build_model(zoo, "stable_diffusion_unet", Settings(batch_size=1, image_size=256))
     assert unet.input_spec[0] == "float32[1, 4, 32, 32]"
     settings = Settings(batch_size=1, image_size=28, overrides=(("num_hidden_layers", "1"),))
-    built = zoo.build("vit_22b", settings)
+    built = build_model(zoo, "vit_22b", settings)
     assert built.input_spec == ("float32[1, 3, 28, 28]",)
     assert tuple(built.model.positions.shape) == (1, 4, 6144)
 
@@ -124,6 +125,6 @@ def test_image_size_reaches_image_models() -> None:
 def test_unsuitable_settings_are_refused(name, settings, says) -> None:
     """A key that the configuration lacks, or a value it cannot take, is one line with the name."""
     with pytest.raises(BuildError, match=says) as caught:
-        zoo.build(name, Settings(**settings))
+        build_model(zoo, name, Settings(**settings))
     assert name in str(caught.value)
     assert "\n" not in str(caught.value)

@@ -10,6 +10,7 @@ import torch
 
 from exporter.settings import Settings, UserModel
 from exporter.zoo.errors import BuildError, ZooError
+from exporter.zoo.registry import build_model
 from exporter.zoo.user.inputs import Input, TensorInput, parse_input
 from exporter.zoo.user.request import user_jobs
 from exporter.zoo.user.source import SourceFinder, distribution_of
@@ -26,7 +27,7 @@ def build(monkeypatch):
 
     def built(name, *inputs, batch_size=4, **user):
         asked = replace(USER_MODEL, inputs=inputs, **user)
-        return UserZoo().build(name, Settings(batch_size=batch_size, user=asked))
+        return build_model(UserZoo(), name, Settings(batch_size=batch_size, user=asked))
 
     yield built
     for name in ("toy_nets", "toy_parts"):

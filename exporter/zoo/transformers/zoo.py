@@ -15,7 +15,6 @@ from __future__ import annotations
 import ast
 import contextlib
 import os
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from exporter.zoo.base import Built
@@ -37,6 +36,7 @@ class TransformersZoo:
 
     name = "transformers"
     package = "transformers"
+    takes = frozenset({"image_size", "seq_len", "set"})
 
     def names(self) -> tuple[str, ...]:
         """Return the names of all model types, read from the installed source."""
@@ -66,17 +66,16 @@ class TransformersZoo:
                 ) from error
             if isinstance(model_class, tuple):
                 model_class = model_class[0]
-            return build_model(self.name, name, model_class, config, settings)
+            return build_configured(name, model_class, config, settings)
 
 
-def build_model(
-    zoo: str, name: str, model_class: Any, config: Any, settings: Settings, seq_len: int = 0
+def build_configured(
+    name: str, model_class: Any, config: Any, settings: Settings, seq_len: int = 0
 ) -> Built:
     """Return a model of transformers with inputs.
 
     Args:
-        zoo: the zoo that asks.
-        name: the name of the model there.
+        name: of the model, in the zoo that asks.
         model_class: a subclass of ``transformers.PreTrainedModel``.
         config: its configuration, which the settings change.
         settings: what is asked for.
@@ -88,7 +87,7 @@ def build_model(
     import torch
     from transformers import initialization
 
-    from exporter.zoo.building import build_on_meta, input_spec
+    from exporter.zoo.building import build_on_meta
     from exporter.zoo.transformers.inputs import make_inputs
 
     options = settings.options()
@@ -106,23 +105,12 @@ def build_model(
 
     with offline():
         try:
-            model, built_on = build_on_meta(create, fallback=False)
+            model = build_on_meta(create, fallback=False)
         except Exception as error:
             raise BuildError(f"{name} cannot be built: {_line(error)}") from error
     model.train(settings.mode == "train")
     kwargs = make_inputs(name, model, config, settings, seq_len)
-    return Built(
-        model=model,
-        args=(),
-        kwargs=kwargs,
-        built_on=built_on,
-        zoo=zoo,
-        name=name,
-        package="transformers",
-        package_version=version("transformers"),
-        config=settings.config(),
-        input_spec=input_spec((), kwargs),
-    )
+    return Built(model, kwargs=kwargs)
 
 
 def configure(name: str, config: Any, options: dict[str, Any]) -> None:

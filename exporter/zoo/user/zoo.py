@@ -12,7 +12,6 @@ import importlib
 import inspect
 import sys
 from collections.abc import Mapping
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from exporter.failures import said
@@ -41,6 +40,7 @@ class UserZoo:
     """The user's models, each named ``package.module:factory``."""
 
     name = "user"
+    takes = frozenset[str]()
     package = ""  # each model's own, see ``UserModel.package``
 
     def names(self) -> tuple[str, ...]:
@@ -55,7 +55,7 @@ class UserZoo:
         """
         import torch
 
-        from exporter.zoo.building import build_on_meta, input_spec
+        from exporter.zoo.building import build_on_meta
 
         user = settings.user or UserModel()
         sys.path[:0] = [folder for folder in user.module_path if folder not in sys.path]
@@ -63,7 +63,7 @@ class UserZoo:
         factory = _load(name, user)
         make = _bound(factory, user)
         try:
-            model, built_on = build_on_meta(make)
+            model = build_on_meta(make)
         except BuildError:
             raise
         except Exception as error:
@@ -79,13 +79,6 @@ class UserZoo:
             model=model,
             args=args,
             kwargs=kwargs,
-            built_on=built_on,
-            zoo=self.name,
-            name=name,
-            package=user.package,
-            package_version=version(user.package) if user.package else "",
-            config=settings.config(),
-            input_spec=input_spec(args, kwargs),
             batch_size=0 if first is None or not user.user_batch else max(1, first.shape[0]),
             dtype=_dtype(model) if user.user_dtype else "",
         )
