@@ -5,7 +5,8 @@ A size that depends on a value nobody knows is never made up silently:
 - where the caller gave real weights and inputs, the model is run for real on the CPU;
 - where the zoo says that a model's sizes depend on values (detectors), the values that matter are
   drawn, seeded, and the profile says so;
-- where the user asked for ``capture="concrete"``, missing values are drawn for a real run; where
+- where the user asked for ``capture="real"``, missing values are drawn for a run on the CPU; for
+  ``capture="drawn"`` they are drawn on the meta device, as for such zoos; where
   they asked for ``assume="keep-all"``, a predicate over unknown values keeps everything;
 - otherwise the model fails, with the operator and the module named.
 """
@@ -25,13 +26,14 @@ if TYPE_CHECKING:
 
 MOST_BYTES = 4 << 30  # of parameters, buffers and inputs of a model that is run for real
 
-_TEXTS = {
+SEEDED = "seeded-values"
+_NOTES = {
     "": "",
-    KEEP_ALL: "keep-all: a predicate over unknown values is true everywhere",
-    DRAW: "drawn-values: weights, inputs and outputs of contractions and norms are seeded normal "
-    "numbers of the size that the initialisation gives",
+    KEEP_ALL: "a predicate over unknown values is true everywhere",
+    DRAW: "weights, inputs and outputs of contractions and norms are seeded normal numbers of the "
+    "size that the initialisation gives",
+    SEEDED: "weights and inputs without values are seeded random numbers",
 }
-_SEEDED = "seeded-values: weights and inputs without values are seeded random numbers"
 
 
 def capture_attempts(
@@ -46,15 +48,15 @@ def capture_attempts(
         by_zoo: whether a zoo has built the model, without values.
         draw: whether the zoo allows values to be drawn.
     """
-    if settings.capture != "auto":
-        return [(settings.capture, settings.assume if settings.capture == "meta" else "")]
+    if settings.capture in {"meta", "real"}:
+        return [(settings.capture, "")]
     if settings.assume:
-        return [("meta", settings.assume)]
-    if draw:
-        return [("concrete", DRAW)]
+        return [("drawn", settings.assume)]
+    if draw or settings.capture == "drawn":
+        return [("drawn", DRAW)]
     if by_zoo or has_meta_tensors(model, inputs):
         return [("meta", "")]
-    return [("meta", ""), ("concrete", "")]
+    return [("meta", ""), ("real", "")]
 
 
 def has_meta_tensors(model: nn.Module, inputs: Any) -> bool:
@@ -64,11 +66,13 @@ def has_meta_tensors(model: nn.Module, inputs: Any) -> bool:
     )
 
 
-def assumption_text(model: nn.Module, inputs: Any, capture: str, assumed: str) -> str:
-    """Return what a profile says about the values that it rests on, "" if they are the caller's."""
-    if capture == "concrete" and not assumed and has_meta_tensors(model, inputs):
-        return _SEEDED
-    return _TEXTS[assumed]
+def assumption_of(model: nn.Module, inputs: Any, capture: str, assumed: str) -> tuple[str, str]:
+    """Return what a profile says about the values that it rests on, and the same in words.
+
+    Both are "" if the values are the caller's.
+    """
+    kind = SEEDED if capture == "real" and has_meta_tensors(model, inputs) else assumed
+    return kind, _NOTES[kind]
 
 
 def refuse_too_large(model: nn.Module, inputs: Any) -> None:
@@ -93,7 +97,7 @@ def way_out(settings: Settings) -> str:
     """Return what a user can do about unknown values."""
     if settings.capture == "auto" and not settings.assume:
         return (
-            "; give real weights and inputs, or choose capture 'concrete' (seeded values) "
+            "; give real weights and inputs, or choose capture 'real' (seeded values) "
             "or the assumption 'keep-all'"
         )
     return ""

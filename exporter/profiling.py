@@ -17,7 +17,7 @@ from exporter.autograd_state import clean_autograd_state, surrounding_autocast
 from exporter.capture.arguments import tensors_in
 from exporter.capture.run import OptimizerFactory, Run, record_run
 from exporter.capture_policy import (
-    assumption_text,
+    assumption_of,
     capture_attempts,
     refuse_too_large,
     way_out,
@@ -72,9 +72,10 @@ def profile_model(
         input_grad: give floating-point inputs gradients.
         optimizer: None, "sgd", "momentum", "adam", "adamw", or a function that makes a
             ``torch.optim.Optimizer`` from parameters; one step of it is recorded.
-        capture: "meta", "concrete" (really run on the CPU; weights and inputs on meta get seeded
-            values), or "auto": concrete only where the model asks for values that the meta device
-            does not have, and only if its weights and inputs have values.
+        capture: "meta", "drawn" (on meta, with the values that sizes depend on drawn or assumed),
+            "real" (run on the CPU; weights and inputs on meta get seeded values), or "auto": real
+            only where the model asks for values that the meta device does not have, and only if
+            its weights and inputs have values.
         attention: "auto", "flash", "efficient" or "math": what scaled dot-product attention runs.
         autocast: "", "bfloat16" or "float16"; "" takes over a ``torch.autocast`` region of the
             target's device that the caller is in.
@@ -176,7 +177,7 @@ def _profile(
     began = time.perf_counter()
     attempts = capture_attempts(model, (args, kwargs), settings, by_zoo=by_zoo, draw=draw)
     for capture, assume in attempts:
-        device = CPU if capture == "concrete" and not assume else META
+        device = CPU if capture == "real" else META
         copier = TensorCopier(device)
         try:
             if device is CPU:
@@ -190,12 +191,13 @@ def _profile(
             continue
         except TraceError as error:
             raise TraceError(f"{info.model}: {error}") from error
+        needless = bool(assume) and not run.assumed
+        kind, note = assumption_of(model, (args, kwargs), capture, assume if run.assumed else "")
         info = replace(
             info,
-            capture="meta" if assume and not run.assumed else capture,
-            assumption=assumption_text(
-                model, (args, kwargs), capture, assume if run.assumed else ""
-            ),
+            capture="meta" if needless else capture,
+            assumption=kind,
+            assumption_note=note,
             structural_hash=structural_hash(run),
         )
         profile = build_profile(run, info, seconds=time.perf_counter() - began)
@@ -307,6 +309,7 @@ def _info(
         capture="meta",
         built_on=built_on,
         assumption="",
+        assumption_note="",
         torch_version=torch.__version__,
         exporter_version=_exporter_version(),
         structural_hash="",

@@ -9,13 +9,14 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
+from store import records
 from store.records import MODES, TARGETS
 
 DTYPES = ("float32", "bfloat16", "float16", "float64")
 ATTENTIONS = ("auto", "flash", "efficient", "math")
 AUTOCASTS = ("", "bfloat16", "float16")
 OPTIMIZERS = ("", "sgd", "momentum", "adam", "adamw")
-CAPTURES = ("auto", "meta", "concrete")
+CAPTURES = ("auto", *records.CAPTURES)
 ASSUMPTIONS = ("", "keep-all")
 
 # What may be asked of a model's configuration: the name in ``config``, and the field that holds it.
@@ -95,6 +96,11 @@ class Settings:
             value = getattr(self, name)
             if value not in choices:
                 raise ValueError(f"{name} {value!r} is none of {', '.join(map(repr, choices))}")
+        if self.assume and self.capture in {"meta", "real"}:
+            raise ValueError(
+                f"capture {self.capture!r} assumes nothing; leave out assume {self.assume!r}, or "
+                "capture 'drawn'"
+            )
         if self.optimizer and not self.backward:
             raise ValueError(f"optimizer {self.optimizer!r} needs a backward pass")
 

@@ -27,7 +27,8 @@ PHASES = ("forward", "backward", "recompute", "optimizer")
 FLOPS_STATUSES = ("formula", "zero_cost", "unknown")
 MODES = ("train", "eval")
 TARGETS = ("cuda", "cpu", "meta")
-CAPTURES = ("meta", "concrete")
+CAPTURES = ("meta", "drawn", "real")
+ASSUMPTIONS = ("", "keep-all", "drawn-values", "seeded-values")
 TENSOR_ROLES = (
     "parameter", "buffer", "input", "constant", "activation", "gradient", "optimizer",
 )  # fmt: skip
@@ -110,12 +111,20 @@ class ProfileInfo:
     autocast: str = column("number format of autocast; '' without")
     optimizer: str = column("optimizer whose step was run; '' without")
     capture: str = column(
-        "meta, or concrete if the model had to be run with real values",
+        "meta; drawn: on meta, with some values drawn or assumed; real: run on the CPU with real "
+        "values",
         choices=CAPTURES,
         is_outcome=True,
     )
     built_on: str = column("device that the constructor ran on: meta or cpu", is_outcome=True)
-    assumption: str = column("assumption about unknown values that was asked for; '' without")
+    assumption: str = column(
+        "kind of the assumption about unknown values that was needed; '' without",
+        choices=ASSUMPTIONS,
+        absent="",
+    )
+    assumption_note: str = column(
+        "the same assumption in words; '' without", absent="", is_outcome=True
+    )
     torch_version: str = column("version of torch")
     exporter_version: str = column("version of this program")
     structural_hash: str = column(

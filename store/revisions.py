@@ -6,7 +6,7 @@ should; a test holds the two together.
 
 from __future__ import annotations
 
-REVISIONS = ("0001", "0002")
+REVISIONS = ("0001", "0002", "0003")
 
 
 def head_revision() -> str:

@@ -25,7 +25,9 @@ def tables_of(engine):
             "unique": {
                 (one["name"], *one["column_names"]) for one in seen.get_unique_constraints(name)
             },
-            "checks": {(one["name"], one["sqltext"]) for one in seen.get_check_constraints(name)},
+            "checks": sorted(
+                (one["name"], one["sqltext"]) for one in seen.get_check_constraints(name)
+            ),
             "indexes": {
                 (one["name"], *one["column_names"])
                 for one in seen.get_indexes(name)

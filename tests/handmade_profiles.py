@@ -130,7 +130,8 @@ class Hand:
             "config": "{}", "batch_size": self.batch_size, "input_spec": "[]",
             "dtype": "float32", "mode": "train", "backward": True, "input_grad": False,
             "target": "cuda", "attention": "auto", "autocast": "", "optimizer": "",
-            "capture": "meta", "built_on": "meta", "assumption": "", "torch_version": "2.14.1",
+            "capture": "meta", "built_on": "meta", "assumption": "", "assumption_note": "",
+            "torch_version": "2.14.1",
             "exporter_version": "0", "structural_hash": "", "created_at": "2026-01-01T00:00:00",
             **info,
         }  # fmt: skip

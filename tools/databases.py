@@ -43,11 +43,18 @@ def _contents(path: Path) -> dict[str, list[tuple[Any, ...]]]:
     """Return the schema, and the rows of every table without the times of runs."""
     with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as database:
         schema = "SELECT type, name, sql FROM sqlite_master ORDER BY type, name"
-        found = {"": database.execute(schema).fetchall()}
-        tables = [name for kind, name, _ in found[""] if kind == "table"]
+        found: dict[str, list[tuple[Any, ...]]] = {
+            "": [(kind, name, *_lines(sql)) for kind, name, sql in database.execute(schema)]
+        }
+        tables = [item[1] for item in found[""] if item[0] == "table"]
         for table in tables:
             columns = [row[1] for row in database.execute(f'PRAGMA table_info("{table}")')]
             kept = ", ".join(f'"{name}"' for name in columns if name not in _TIMES)
             rows = f'SELECT {kept} FROM "{table}" ORDER BY {kept}'  # noqa: S608 - our own names
             found[table] = database.execute(rows).fetchall()
     return found
+
+
+def _lines(sql: str | None) -> list[str]:
+    """Return the lines of a definition, sorted: constraints of a copied table come in any order."""
+    return sorted(line.strip(" ,\t") for line in (sql or "").splitlines())

@@ -40,7 +40,8 @@ def small_profile(**settings: object) -> Profile:
         "config": '{"width": 4}', "batch_size": 2, "input_spec": '["float32[2, 3]"]',
         "dtype": "float32", "mode": "train", "backward": True, "input_grad": False,
         "target": "cpu", "attention": "auto", "autocast": "", "optimizer": "sgd",
-        "capture": "meta", "built_on": "cpu", "assumption": "", "torch_version": "2.14.1",
+        "capture": "meta", "built_on": "cpu", "assumption": "", "assumption_note": "",
+        "torch_version": "2.14.1",
         "exporter_version": "0.1.0", "structural_hash": "5f", "created_at": "2026-01-02T03:04:05Z",
     }  # fmt: skip
     info = ProfileInfo(**(known | settings))  # type: ignore[arg-type]

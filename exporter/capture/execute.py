@@ -1,4 +1,4 @@
-"""Running real kernels: the first call of a signature, host tensors, concrete runs.
+"""Running real kernels: the first call of a signature, host tensors, real runs.
 
 Everything here is off the hot path.
 """
@@ -82,9 +82,9 @@ def plain_run(recorder: Recorder, memo: Memo, signature: Signature) -> Any:
     info, recording = signature.info, signature.recording
     args, kwargs = signature.args, signature.kwargs
     all_on_host = signature.hosts == len(signature.knowns)
-    if info.selects and not recording.concrete and not all_on_host:
+    if info.selects and not recording.is_real and not all_on_host:
         args = _with_static_indices(signature)
-    if 0 < signature.hosts < len(signature.knowns) and not recording.concrete and not info.is_copy:
+    if 0 < signature.hosts < len(signature.knowns) and not recording.is_real and not info.is_copy:
         # A device may mix with host scalars only; a model that mixes more runs as if all its
         # tensors had been moved.
         args, kwargs = tree_map_only(Tensor, _to_meta, (args, kwargs))
@@ -104,7 +104,7 @@ def plain_run(recorder: Recorder, memo: Memo, signature: Signature) -> Any:
         if (
             info.memo
             and replayable
-            and not recording.concrete  # what a real run selects, no other run may repeat
+            and not recording.is_real  # what a real run selects, no other run may repeat
             and signature.hosts == 0
             and (signature.knowns or not signature.makes_host_tensor)
         ):
@@ -120,7 +120,7 @@ def plain_run(recorder: Recorder, memo: Memo, signature: Signature) -> Any:
 
 def _look_at(recording: Recording, info: OpInfo, args: tuple[Any, ...]) -> None:
     """Refuse operands that the target's kernel refuses; a real run does so itself."""
-    if not recording.concrete:
+    if not recording.is_real:
         try:
             refuse(recording, info.func, args)
         except RuntimeError as error:
@@ -138,7 +138,7 @@ def _execute(
     """
     info, recording = signature.info, signature.recording
     func = info.func
-    if recording.concrete or len(signature.knowns) == signature.hosts:
+    if recording.is_real or len(signature.knowns) == signature.hosts:
         return func(*args, **kwargs), None
     if info.needs_values or _leaves_device(info, kwargs):
         values = [recording.value_of(tensor) for tensor in signature.tensors]

@@ -106,7 +106,7 @@ def record_run(
         input_names: one name per input tensor, in the order of ``tensors_in((args, kwargs))``.
         backward: whether to run backward from ones for every differentiable output.
         optimizer: makes the optimizer whose one step is recorded.
-        device: meta, or cpu for a concrete run.
+        device: meta, or cpu for a real run.
         target: the device that is modelled, one of ``store.records.TARGETS``.
         use_memo: whether remembered signatures replace meta kernels.
         assume: what is assumed of values that nobody knows, a policy of ``capture.drawn``;
@@ -128,7 +128,7 @@ def record_run(
         if id(tensor) not in given:  # given twice, it is still one input
             given.add(id(tensor))
             calls.add_input(name, recording.adopt(tensor, "input", "input", name))
-    options = {"use_memo": use_memo and not recording.concrete}
+    options = {"use_memo": use_memo and not recording.is_real}
     mode = (
         OracleMode(recording, memo, calls, policy=assume, **options)
         if assume

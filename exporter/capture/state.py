@@ -153,7 +153,7 @@ class Recording:
     def __init__(self, specs: SpecTable, device: torch.device, *, target: str) -> None:
         self.specs = specs
         self.device = device
-        self.concrete = device.type == "cpu"
+        self.is_real = device.type == "cpu"
         self.has_hosts = False  # a host tensor has been an operand beside the device's
         self.target_is_host = target == "cpu"  # host memory is the target's memory
         self.target_is_meta = target == "meta"  # what runs are meta kernels and no device's
@@ -237,7 +237,7 @@ class Recording:
 
     def spec_of(self, tensor: torch.Tensor) -> Spec:
         """Return the interned geometry of a strided tensor."""
-        host = not self.concrete and tensor.is_cpu
+        host = not self.is_real and tensor.is_cpu
         offset: Any = tensor.storage_offset()  # an int: there are no symbolic sizes here
         return self.specs.intern(tensor.shape, tensor.stride(), offset, tensor.dtype, host)
 

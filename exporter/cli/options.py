@@ -197,7 +197,8 @@ configuration_options = _all(
         type=click.Choice(CAPTURES),
         default="auto",
         show_default=True,
-        help="Run on the meta device, or for real on the CPU with seeded values.",
+        help="Run on the meta device, there with drawn values, or for real on the CPU with seeded "
+        "ones.",
     ),
     click.option(
         "--assume",

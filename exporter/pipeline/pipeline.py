@@ -98,8 +98,7 @@ def split_stored(jobs: Iterable[Job], store: Store) -> tuple[list[Job], list[Job
     """
     _, rows = store.query(_STORED, {"schema_version": head_revision()})
     stored: set[tuple[Any, ...]] = set()
-    for assumption, capture, torch_version, batch_size, dtype, *settings in rows:
-        kind = assumption.partition(":")[0]
+    for kind, capture, torch_version, batch_size, dtype, *settings in rows:
         # What the user's code decides is not known before: it answers to anything.
         for batch in (batch_size, _ANY):
             for number_format in (dtype, _ANY):
@@ -113,8 +112,6 @@ def split_stored(jobs: Iterable[Job], store: Store) -> tuple[list[Job], list[Job
 
 
 _ANY = "any"
-# How ``exporter.capture_policy`` begins what a profile says of values that nobody gave.
-_DRAWN, _SEEDED = "drawn-values", "seeded-values"
 
 
 def _identities(job: Job) -> Iterator[tuple[Any, ...]]:
@@ -130,11 +127,16 @@ def _identities(job: Job) -> Iterator[tuple[Any, ...]]:
         asked.mode, asked.backward, asked.input_grad, asked.target, asked.attention,
         asked.autocast, asked.optimizer,
     )  # fmt: skip
-    capture = _ANY if asked.capture == "auto" else asked.capture
-    # An assumption is stored where the model needed one.
-    assumed = asked.assume or (_SEEDED if asked.capture == "concrete" else _DRAWN)
-    yield ("", capture, *rest)
-    yield (assumed, capture, *rest)
+    # An assumption is stored where the model needed one; where it needed none, it ran on meta.
+    assumed = asked.assume or "drawn-values"
+    kinds = {
+        "auto": (("", _ANY), (assumed, _ANY)),
+        "meta": (("", "meta"),),
+        "drawn": (("", "meta"), (assumed, "drawn")),
+        "real": (("", "real"), ("seeded-values", "real")),
+    }
+    for kind, capture in kinds[asked.capture]:
+        yield (kind, capture, *rest)
 
 
 def _public(text: str) -> str:

@@ -275,7 +275,7 @@ class Attributes(nn.Module):
         return x * self.tables[0] * self.tables[1] + self.named["a"]
 
 
-@pytest.mark.parametrize("capture", ["meta", "concrete"])
+@pytest.mark.parametrize("capture", ["meta", "real"])
 @pytest.mark.parametrize("target", TARGETS)
 def test_tensors_made_inside_forward_run_where_the_model_runs(target: str, capture: str) -> None:
     """Layer and mask product: 128 FLOPs, output (2, 4), wherever the model was built."""
@@ -345,7 +345,7 @@ def test_too_large_a_model_is_not_run_for_real() -> None:
         big = nn.Linear(1 << 20, 1 << 20, bias=False, dtype=torch.bfloat16)
     x = torch.empty(1, 1 << 20, dtype=torch.bfloat16, device="meta")
     with pytest.raises(TraceError, match="GiB"):
-        profile_model(big, (x,), capture="concrete")
+        profile_model(big, (x,), capture="real")
 
 
 def test_lazy_layers_take_their_sizes_from_the_first_input() -> None:

@@ -152,7 +152,7 @@ def content(profile: Profile) -> Any:
 
 
 @pytest.mark.filterwarnings("ignore:Full backward hook")
-@pytest.mark.parametrize("capture", ["meta", "concrete"])
+@pytest.mark.parametrize("capture", ["meta", "real"])
 @pytest.mark.parametrize("target", ["cuda", "cpu", "meta"])
 @pytest.mark.parametrize("build", NETS)
 def test_profiling_leaves_the_model_as_it_was_and_repeats_itself(
@@ -172,7 +172,7 @@ def test_profiling_leaves_the_model_as_it_was_and_repeats_itself(
 
 
 @pytest.mark.filterwarnings("ignore:Full backward hook")
-@pytest.mark.parametrize("capture", ["meta", "concrete"])
+@pytest.mark.parametrize("capture", ["meta", "real"])
 @pytest.mark.parametrize("build", NETS)
 def test_failed_profiling_leaves_the_model_as_it_was(
     build: Callable[[], nn.Module], capture: str
@@ -253,7 +253,7 @@ SURROUNDINGS: dict[str, Callable[[], Any]] = {
 
 
 @pytest.mark.filterwarnings("ignore:Anomaly Detection")
-@pytest.mark.parametrize("capture", ["meta", "concrete"])
+@pytest.mark.parametrize("capture", ["meta", "real"])
 @pytest.mark.parametrize("target", ["cuda", "cpu"])
 @pytest.mark.parametrize("around", SURROUNDINGS)
 def test_surroundings_do_not_change_the_profile(around: str, target: str, capture: str) -> None:
@@ -269,7 +269,7 @@ def test_surroundings_do_not_change_the_profile(around: str, target: str, captur
     assert found == expected
 
 
-@pytest.mark.parametrize("capture", ["meta", "concrete"])
+@pytest.mark.parametrize("capture", ["meta", "real"])
 @pytest.mark.parametrize("target", ["cuda", "cpu", "meta"])
 def test_inference_mode_and_no_grad_profile_inference(target: str, capture: str) -> None:
     """Composite operators are taken apart under both, nothing is kept and nothing goes backward."""
@@ -298,7 +298,7 @@ def test_model_built_under_inference_mode_can_be_profiled_for_training() -> None
     assert (totals.fwd_macs, totals.bwd_macs) == (24, 24)
 
 
-@pytest.mark.parametrize("capture", ["meta", "concrete"])
+@pytest.mark.parametrize("capture", ["meta", "real"])
 def test_autocast_around_the_call_is_the_profile_s_autocast(capture: str) -> None:
     """A region of the target's device counts as the setting; of another device, not at all."""
     model, args = nn.Linear(256, 256, bias=False), (torch.zeros(4, 256),)

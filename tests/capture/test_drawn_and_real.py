@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -89,7 +90,7 @@ def _real(factory: Callable[[], nn.Module], *, train: bool) -> Profile:
     torch.manual_seed(0)
     model = factory().train(train)
     args = detector_inputs(device="cpu", train=train)
-    return profile_model(model, args, target="cpu", capture="concrete", backward=train)
+    return profile_model(model, args, target="cpu", capture="real", backward=train)
 
 
 def _work(profile: Profile) -> list[tuple[Any, ...]]:
@@ -182,31 +183,61 @@ def test_large_given_values_run_for_real() -> None:
     """Values that are too many to carry along lead to a real run on the CPU."""
     x = torch.cat((torch.ones(1 << 20), -torch.ones(1 << 20)))
     profile = profile_model(Pick(), (x,))
-    assert profile.totals.capture == "concrete"
+    assert profile.totals.capture == "real"
     assert profile.info.assumption == ""
     assert profile.nodes[-2].shape == f"[{1 << 20}]"
 
 
 def test_real_run_leaves_no_memory_of_its_sizes() -> None:
     """What a real run selected is not taken for what unknown values select."""
-    profile_model(Pick(), (torch.ones(4, 3),), capture="concrete")
+    profile_model(Pick(), (torch.ones(4, 3),), capture="real")
     with pytest.raises(TraceError, match=r"aten\.index"):
         profile_model(Pick(), (torch.zeros(4, 3, device="meta"),))
 
 
 def test_asked_real_run_states_its_seeded_values() -> None:
     """A real run that was asked for draws what meta tensors lack and says so."""
-    profile = profile_model(Pick(), (torch.zeros(4, 3, device="meta"),), capture="concrete")
-    assert profile.totals.capture == "concrete"
-    assert profile.info.assumption.startswith("seeded-values")
+    profile = profile_model(Pick(), (torch.zeros(4, 3, device="meta"),), capture="real")
+    assert profile.totals.capture == "real"
+    assert profile.info.assumption == "seeded-values"
 
 
 def test_keep_all_keeps_everything() -> None:
     """The assumption makes a predicate true everywhere, and marks profile and operator."""
     profile = profile_model(Pick(), (torch.zeros(4, 3, device="meta"),), assume="keep-all")
-    assert profile.info.assumption.startswith("keep-all")
+    assert (profile.totals.capture, profile.info.assumption) == ("drawn", "keep-all")
+    assert profile.info.assumption_note == "a predicate over unknown values is true everywhere"
     assert profile.nodes[-2].shape == "[12]"
     assert [op.operator for op in profile.ops if op.assumption] == ["aten.index.Tensor"]
+
+
+def test_drawn_values_can_be_asked_for() -> None:
+    """A predicate over drawn values keeps some of the elements, on the meta device."""
+    given = (torch.zeros(400, 3, device="meta"),)
+    profile = profile_model(Pick(), given, capture="drawn")
+    assert (profile.totals.capture, profile.info.assumption) == ("drawn", "drawn-values")
+    (kept,) = json.loads(profile.nodes[-2].shape)
+    assert 0 < kept < 1200  # keep-all would keep everything
+
+
+def test_drawn_capture_of_a_model_that_asks_for_no_values_is_one_on_meta() -> None:
+    """Nothing was drawn, and the profile says so."""
+    profile = profile_model(nn.Linear(3, 2), (torch.zeros(4, 3, device="meta"),), capture="drawn")
+    assert (profile.totals.capture, profile.info.assumption) == ("meta", "")
+    assert profile.info.assumption_note == ""
+
+
+@pytest.mark.parametrize("capture", ["meta", "real"])
+def test_assumption_needs_a_capture_that_assumes(capture: str) -> None:
+    """What is not assumed cannot be asked for beside it: one line names both and the way out."""
+    with pytest.raises(ValueError, match=f"capture '{capture}' assumes nothing.*keep-all.*drawn"):
+        profile_model(Pick(), (torch.ones(2),), capture=capture, assume="keep-all")
+
+
+def test_former_word_for_captures_is_refused_with_the_new_ones() -> None:
+    """The one word that stood for two kinds names neither."""
+    with pytest.raises(ValueError, match="'concrete' is none of auto, meta, drawn, real"):
+        profile_model(Pick(), (torch.ones(2),), capture="concrete")
 
 
 def test_keep_all_refuses_a_number() -> None:
@@ -239,14 +270,14 @@ def test_command_stores_nothing_unless_an_assumption_is_chosen(tmp_path: Path) -
     with open_store(url) as store:
         (totals,) = store.totals()
         stored = store.read(totals.profile_id)
-    assert stored.info.assumption.startswith("keep-all")
+    assert stored.info.assumption == "keep-all"
 
 
 def test_too_large_real_run_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """A real run above the memory limit fails in one line that names the limit."""
     monkeypatch.setattr(capture_policy, "MOST_BYTES", 0)
     with pytest.raises(TraceError, match="GiB allowed"):
-        profile_model(ByValue(), (torch.ones(2),), capture="concrete")
+        profile_model(ByValue(), (torch.ones(2),), capture="real")
 
 
 def test_one_stage_detector_runs_what_a_cpu_runs() -> None:
@@ -262,8 +293,9 @@ def test_two_stage_detector_runs_the_operators_of_a_cpu() -> None:
     drawn, real = drawn_profile(tiny_faster_rcnn, train=True), _real(tiny_faster_rcnn, train=True)
     assert [row[:2] for row in _work(drawn)] == [row[:2] for row in _work(real)]
     assert drawn.totals.unknown_op_count == 0
-    assert drawn.totals.capture == "concrete"
-    assert drawn.info.assumption.startswith("drawn-values")
+    assert drawn.totals.capture == "drawn"
+    assert drawn.info.assumption_note.startswith("weights, inputs and outputs")
+    assert drawn.info.assumption == "drawn-values"
     assert {op.operator for op in drawn.ops if op.assumption} >= {"torchvision.nms.default"}
 
 

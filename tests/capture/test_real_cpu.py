@@ -141,7 +141,7 @@ def test_capture_on_meta_equals_capture_on_real_tensors(name: str) -> None:
     """Operators, tensors and lives on meta are those of the same capture on real CPU tensors."""
     model, args = _model(name)
     meta = profile_model(model, args, target="cpu", capture="meta")
-    real = profile_model(model, args, target="cpu", capture="concrete")
+    real = profile_model(model, args, target="cpu", capture="real")
     assert [(o.operator, o.phase, o.node_id, o.fwd_op_id) for o in meta.ops] == [
         (o.operator, o.phase, o.node_id, o.fwd_op_id) for o in real.ops
     ]

@@ -116,14 +116,20 @@ def test_user_model_is_found_by_what_was_asked(left, stored, there, tmp_path) ->
 @pytest.mark.parametrize(
     ("asked", "capture", "assumption", "there"),
     [
-        ({}, "concrete", "drawn-values: weights are seeded", True),
-        ({}, "meta", "keep-all: everything is true", False),
-        ({"assume": "keep-all"}, "meta", "keep-all: everything is true", True),
+        ({}, "drawn", "drawn-values", True),
+        ({}, "drawn", "keep-all", False),
+        ({"assume": "keep-all"}, "drawn", "keep-all", True),
         ({"assume": "keep-all"}, "meta", "", True),  # it needed none
-        ({"assume": "keep-all"}, "concrete", "drawn-values: weights are seeded", False),
-        ({"capture": "concrete"}, "concrete", "seeded-values: weights are seeded", True),
-        ({"capture": "concrete"}, "meta", "", False),
-        ({}, "concrete", "seeded-values: weights are seeded", False),
+        ({"assume": "keep-all"}, "drawn", "drawn-values", False),
+        ({"capture": "real"}, "real", "seeded-values", True),
+        ({"capture": "real"}, "real", "", True),
+        ({"capture": "real"}, "meta", "", False),
+        ({"capture": "drawn"}, "drawn", "drawn-values", True),
+        ({"capture": "drawn"}, "meta", "", True),  # it needed no values
+        ({"capture": "drawn"}, "real", "seeded-values", False),
+        ({"capture": "drawn", "assume": "keep-all"}, "drawn", "keep-all", True),
+        ({"capture": "meta"}, "drawn", "drawn-values", False),
+        ({}, "real", "seeded-values", False),
     ],
 )
 def test_profile_with_an_assumption_is_found(asked, capture, assumption, there, tmp_path) -> None:

@@ -18,6 +18,7 @@ from sqlalchemy.exc import IntegrityError
 import migrations
 from store import current_revision, head_revision, open_store, upgrade_store
 from store.addresses import make_engine, parse_url
+from store.records import Profile
 from store.revisions import REVISIONS
 from store.session import migration_config
 from tools.revision_database import small_profile
@@ -165,6 +166,47 @@ def test_old_database_is_upgraded_read_and_written(tmp_path, path):
         assert store.read(new) == small_profile(batch_size=64)
         assert store.query("PRAGMA foreign_key_check")[1] == []
         assert store.query("PRAGMA integrity_check")[1] == [("ok",)]
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (("meta", ""), ("meta", "", "")),
+        (("concrete", ""), ("real", "", "")),
+        (("concrete", "seeded-values: all of them"), ("real", "seeded-values", "all of them")),
+        (("concrete", "drawn-values: as if: made"), ("drawn", "drawn-values", "as if: made")),
+        (("meta", "keep-all: true"), ("drawn", "keep-all", "true")),
+        (("concrete", "of my own: none"), ("real", "", "of my own: none")),
+    ],
+)
+@pytest.mark.parametrize("path", OLD[:2], ids=lambda path: path.stem)
+def test_upgrade_tells_what_was_drawn_from_what_was_run(tmp_path, path, before, after):
+    """What was "concrete" is told apart by its assumption, whose words get their own column."""
+    old = shutil.copy(path, tmp_path)
+    database = sqlite3.connect(old)
+    database.execute("UPDATE profiles SET capture = ?, assumption = ? WHERE profile_id = 1", before)
+    database.commit()
+    database.close()
+    upgrade_store(f"sqlite:///{old}")
+    with open_store(f"sqlite:///{old}") as store:
+        info = store.read(1).info
+        assert (info.capture, info.assumption, info.assumption_note) == after
+        assert store.read(1).totals.capture == after[0]
+        assert store.read(2) == small_profile(mode="eval", backward=False)
+
+
+@pytest.mark.parametrize("path", OLD, ids=lambda path: path.stem)
+def test_number_of_a_deleted_profile_is_not_given_out_after_an_upgrade(tmp_path, path):
+    """The table of profiles is copied, and still counts from the highest number it ever had."""
+    old = shutil.copy(path, tmp_path)
+    database = sqlite3.connect(old)
+    for table, _ in [*reversed(Profile.TABLES), ("profiles", None)]:
+        database.execute(f"DELETE FROM {table} WHERE profile_id = 2")  # noqa: S608
+    database.commit()
+    database.close()
+    upgrade_store(f"sqlite:///{old}")
+    with open_store(f"sqlite:///{old}") as store:
+        assert store.write(small_profile(batch_size=64)) == 3
 
 
 @pytest.mark.parametrize("path", OLD, ids=lambda path: path.stem)

@@ -148,7 +148,7 @@ def test_numbers_are_never_given_out_again(store):
 
 
 @pytest.mark.parametrize(
-    "outcome", [{"capture": "concrete"}, {"built_on": "meta"}, {"created_at": "later"}]
+    "outcome", [{"capture": "real"}, {"built_on": "meta"}, {"created_at": "later"}]
 )
 def test_identity_leaves_out_outcomes(store, outcome):
     """What only tracing decides does not make another profile."""

@@ -101,7 +101,7 @@ def test_profile_without_rows_comes_back(store):
 def test_profile_is_found_refused_and_replaced(store):
     """One profile per identity: found, refused twice, replaced on request."""
     number = store.write(small_profile())
-    assert store.find(small_profile(capture="concrete").info) == number
+    assert store.find(small_profile(capture="real").info) == number
     with pytest.raises(ProfileExists):
         store.write(small_profile())
     new = store.write(small_profile(structural_hash="new"), replace=True)

@@ -125,7 +125,7 @@ def _set_item(
     The CPU writes a number from a host scalar, by ``fill_`` instead of ``copy_``.
     """
     tables = _has_tables(recording, *args[:2])
-    if recording.target_is_host and not recording.concrete and isinstance(args[2], _NUMBERS):
+    if recording.target_is_host and not recording.is_real and isinstance(args[2], _NUMBERS):
         return _fill_by_tables if tables else _fill_item, args, kwargs
     return _set_by_tables if tables else func, args, kwargs
 

@@ -29,7 +29,7 @@ VALUE_LIMIT = {True: 1 << 20, False: 1 << 23}  # by "is floating point"
 def carry_values(signature: Signature, result: Any) -> None:  # noqa: C901  # hot: one function
     """Compute an operator of known values on the host too, so that its results are known."""
     recording = signature.recording
-    if recording.concrete:
+    if recording.is_real:
         return
     single = isinstance(result, Tensor)
     outputs = (
@@ -75,7 +75,7 @@ def carry_geometry(signature: Signature, result: Any) -> None:
     that a healthy model does not take: the values are taken to be finite, and the operator says so.
     """
     recording, func, args = signature.recording, signature.info.func, signature.args
-    if recording.concrete or result.device.type != "meta" or _too_large(result):
+    if recording.is_real or result.device.type != "meta" or _too_large(result):
         return
     if func in _EMPTY:
         # Whatever reads it has written it before, and each value that is written is carried.
