@@ -17,6 +17,7 @@ from exporter.capture.values.known import attach_values, host_kwargs, known_valu
 from exporter.capture.values.lazy_value import resolved
 from exporter.errors import UnknownValueError
 from exporter.meta_rules import RULES
+from store.records import TENSOR_USE
 
 if TYPE_CHECKING:
     from exporter.capture.memo import Memo
@@ -110,7 +111,7 @@ def plain_run(recorder: Recorder, memo: Memo, signature: Signature) -> Any:
         ):
             memo.entries[key] = entry
     for written, tensor in zip(signature.uses, signature.tensors, strict=True):
-        if written[3] and not info.memo:
+        if written[TENSOR_USE.mutates] and not info.memo:
             tensor.__dict__.pop("_ep", None)  # its geometry may have changed
     recorder.record(entry, signature.op_id, signature.knowns, signature.uses, flat)
     if values is not None:

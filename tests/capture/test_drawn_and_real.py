@@ -174,7 +174,7 @@ READS: dict[str, Callable[[torch.Tensor], Any]] = {
 @pytest.mark.parametrize("read", READS)
 def test_activation_that_is_read_runs_for_real(read: str) -> None:
     """Given values, the model is run with them; without, the function that asked is named."""
-    assert profile_model(Listed(read), (torch.ones(2),)).totals.capture == "concrete"
+    assert profile_model(Listed(read), (torch.ones(2),)).totals.capture == "real"
     with pytest.raises(TraceError, match=r"meta.*give real weights and inputs"):
         profile_model(Listed(read), (torch.ones(2, device="meta"),))
 
