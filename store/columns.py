@@ -131,11 +131,21 @@ def make_row(record: type[Any], **values: Any) -> tuple[Any, ...]:
     Raises:
         TypeError: if a column without such a value is missing, or a name is no column.
     """
-    known = {item.name: item.declared.absent for item in columns(record)} | values
-    missing = [name for name, value in known.items() if value is None]
-    if missing or len(known) != len(names(record)):
+    absent = {item.name: item.declared.absent for item in columns(record)}
+    missing = [name for name, value in absent.items() if value is None and name not in values]
+    known = absent | values
+    if missing or len(known) != len(absent):
         _refuse(record, missing, values)
     return tuple(known.values())
+
+
+def make_record(record: type[T], **values: Any) -> T:
+    """Return a record; columns that are not named hold what says that there is nothing.
+
+    Raises:
+        TypeError: if a column without such a value is missing, or a name is no column.
+    """
+    return record(*make_row(record, **values))
 
 
 def rows_by_column(record: type[Any], **values: Iterable[Any]) -> list[tuple[Any, ...]]:
@@ -183,4 +193,7 @@ def check_order(record: type[Any], built: tuple[str, ...], place: str) -> None:
 def _refuse(record: type[Any], missing: list[str], values: dict[str, Any]) -> None:
     unknown = [name for name in values if name not in names(record)]
     what = f"no column {unknown[0]!r}" if unknown else f"columns that were not given: {missing}"
-    raise TypeError(f"a row of {record.__name__} has {what}")
+    raise TypeError(
+        f"a row of {record.__name__} has {what}; its columns are declared in store/records.py, "
+        "with absent= where rows without one are to be had"
+    )

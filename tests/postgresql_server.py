@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from handmade_profiles import many_storages
 
 from store import upgrade_store
 from store.records import Rows, Storage
@@ -99,6 +100,6 @@ class Interrupted(list):
 
 def interrupted_profile(happens):
     """Return another version of the small profile, to be interrupted among 50,000 storages."""
-    rows = Interrupted((i, 2**40, "activation", 0, 0, False, 0, 0) for i in range(50_000))
+    rows = Interrupted(many_storages())
     rows.happens = happens
     return replace(small_profile(structural_hash="new"), storages=Rows(Storage, rows))

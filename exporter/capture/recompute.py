@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from store.records import NODE
+from store.records import NODE, OP
 
 if TYPE_CHECKING:
     from exporter.capture.call_spans import Span
@@ -108,4 +108,4 @@ class Recomputation:
         if node is None:
             return len(self._recording.ops)
         op = self._recording.sequence_ops.get(node._sequence_nr(), -1)
-        return int(self._recording.ops[op][1]) if op >= 0 else len(self._recording.ops)
+        return int(self._recording.ops[op][OP.node_id]) if op >= 0 else len(self._recording.ops)

@@ -57,12 +57,13 @@ with open_store(sys.argv[1], create=True) as store:
 LIMITED = """
 import resource, sys
 from dataclasses import replace
+from handmade_profiles import many_storages
 from tools.revision_database import small_profile
 from store import open_store
 from store.errors import StoreError
 from store.records import Rows, Storage
 
-rows = Rows(Storage, [(i, 2**40, "activation", 0, 0, False, 0, 0) for i in range(50_000)])
+rows = Rows(Storage, many_storages())
 large = replace(small_profile(batch_size=9), storages=rows)
 with open_store(sys.argv[1]) as store:
     resource.setrlimit(resource.RLIMIT_FSIZE, (400_000, 400_000))

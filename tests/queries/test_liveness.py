@@ -114,7 +114,7 @@ def reasons_hand():
     hand.op("neg", (w,), phase="backward")
     hand.made(3, 64, kind="gradient")
     hand.op("neg", (w,), phase="backward")
-    hand.saved.append((0, saved, node, 0, "intermediate"))
+    hand.save(saved, node, 0, "intermediate")
     hand.edge(node, out, result, 16)
     return hand
 

@@ -9,6 +9,8 @@ from handmade_profiles import linear_step
 
 from queries.report import report_page
 from store import open_store
+from store.columns import changed
+from store.records import NODE, Module, Node, Tensor
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
 pytest.importorskip("plotly", reason="plotly is not installed")
@@ -30,9 +32,9 @@ def page(tmp_path_factory):
     """Write the page of a model whose every name is markup."""
     folder = tmp_path_factory.mktemp("report")
     hand = linear_step()
-    hand.modules[1] = (1, f"fc{EVIL}", EVIL, *hand.modules[1][3:])
-    hand.nodes[1] = (1, f"fc{EVIL}", "call_module", f"fc{EVIL}", *hand.nodes[1][4:])
-    hand.tensors[0] = (*hand.tensors[0][:-1], f"weight{EVIL}")
+    hand.modules[1] = changed(Module, hand.modules[1], path=f"fc{EVIL}", class_name=EVIL)
+    hand.nodes[1] = changed(Node, hand.nodes[1], name=f"fc{EVIL}", target=f"fc{EVIL}")
+    hand.tensors[0] = changed(Tensor, hand.tensors[0], name=f"weight{EVIL}")
     hand.model = f"net{EVIL}"
     with open_store(f"sqlite:///{folder}/profiles.db", create=True) as store:
         text = report_page(store, store.write(hand.profile()))
@@ -187,8 +189,11 @@ def test_labels_of_the_treemap_are_readable(browser, tmp_path, is_single):
     """The contrast is at least 4.5 (WCAG 2, AA) in both themes, be the model one module or many."""
     hand = linear_step()
     if is_single:
-        hand.modules = [(0, "", "Linear", -1, True, 1, 0, 0, 16, 64, 0)]
-        hand.nodes = [(*node[:4], min(node[4], 0), *node[5:]) for node in hand.nodes]
+        hand.modules = []
+        hand.module("", "Linear", param_bytes=64)
+        hand.nodes = [
+            changed(Node, node, module_id=min(node[NODE.module_id], 0)) for node in hand.nodes
+        ]
     with open_store(f"sqlite:///{tmp_path}/profiles.db", create=True) as store:
         text = report_page(store, store.write(hand.profile()))
     page = tmp_path / "page.html"

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from store import identity, open_store
+from store.columns import changed
 from store.errors import (
     InvalidProfile,
     ProfileExists,
@@ -18,7 +19,7 @@ from store.errors import (
     QueryError,
     StoreReadOnly,
 )
-from store.records import MAX_INTEGER, FlopCount, Op, Profile, Rows, Storage
+from store.records import MAX_INTEGER, Profile, Rows
 from tools.revision_database import small_profile
 
 if TYPE_CHECKING:
@@ -204,16 +205,23 @@ def test_reading_an_unknown_profile_is_refused(store):
         store.read(7)
 
 
+def _changed(table, **values):
+    """Return the small profile's rows of a table, the last one with other values."""
+    rows = getattr(small_profile(), table)
+    return Rows(rows.record, [*rows.tuples[:-1], changed(rows.record, rows.tuples[-1], **values)])
+
+
 def test_largest_integer_is_kept(store):
     """2^63-1 is stored and read exactly."""
-    profile = replace(small_profile(), flop_counts=Rows(FlopCount, [(1, TOP, -TOP - 1, 0, 0)]))
+    counts = _changed("flop_counts", fwd_macs=TOP)
+    profile = replace(small_profile(), flop_counts=counts)
     assert MAX_INTEGER == TOP
-    assert store.read(store.write(profile)).flop_counts[0].fwd_macs == TOP
+    assert store.read(store.write(profile)).flop_counts[-1].fwd_macs == TOP
 
 
 def test_too_large_integer_in_a_row_is_named(store, path):
     """2^63 is refused with table, column, row and value, and nothing is stored."""
-    counts = Rows(FlopCount, [(1, 0, 0, 0, 0), (2, 0, 0, 2**63, 0)])
+    counts = _changed("flop_counts", bwd_macs=2**63)
     with pytest.raises(
         InvalidProfile, match=r"flop_counts\.bwd_macs of row 1 is 9223372036854775808"
     ):
@@ -233,7 +241,7 @@ def test_too_large_total_is_named(store, path):
 def test_refused_replacement_keeps_the_old(store):
     """A replacement that does not fit leaves the profile that it was to replace."""
     number = store.write(small_profile())
-    counts = Rows(FlopCount, [(1, 2**63, 0, 0, 0)])
+    counts = _changed("flop_counts", fwd_macs=2**63)
     with pytest.raises(InvalidProfile):
         store.write(replace(small_profile(), flop_counts=counts), replace=True)
     assert store.read(number) == small_profile()
@@ -242,17 +250,13 @@ def test_refused_replacement_keeps_the_old(store):
 @pytest.mark.parametrize(
     ("table", "rows", "named"),
     [
-        ("storages", Rows(Storage, [(i, 8, "activations", 0, 0, False, 8, 0) for i in range(7)]),
+        ("storages", _changed("storages", storage_class="activations"),
          "ck_storages_storage_class"),
-        ("flop_counts", Rows(FlopCount, [(9, 0, 0, 0, 0)]), "FOREIGN KEY"),
-        ("flop_counts", Rows(FlopCount, [(1, None, 0, 0, 0)]), "flop_counts.fwd_macs"),
-        ("flop_counts", Rows(FlopCount, [(1, 0, 0, 0, 0)] * 2), "flop_counts.node_id"),
-        ("ops", Rows(Op, [(i, -1, "forward", "aten.mm.default", -1, "[null", 0, 0, "formula",
-                           0, 0, False, False, False, "", 0) for i in range(7)]),
-         "ck_ops_arguments_json"),
-        ("ops", Rows(Op, [(i, -1, "forward", "aten.mm.default", -1, "[]", 0, 0, "formula",
-                           0, 0, 2, False, False, "", 0) for i in range(7)]),
-         "ck_ops_is_view"),
+        ("flop_counts", _changed("flop_counts", node_id=9), "FOREIGN KEY"),
+        ("flop_counts", _changed("flop_counts", fwd_macs=None), "flop_counts.fwd_macs"),
+        ("flop_counts", _changed("flop_counts", node_id=1), "flop_counts.node_id"),
+        ("ops", _changed("ops", arguments="[null"), "ck_ops_arguments_json"),
+        ("ops", _changed("ops", is_view=2), "ck_ops_is_view"),
     ],
 )  # fmt: skip
 def test_record_that_does_not_fit_is_refused(store, path, table, rows, named):

@@ -21,6 +21,7 @@ from sqlalchemy import BigInteger, Double, Integer, Text
 
 from store import current_revision, head_revision, open_store, upgrade_store
 from store.addresses import make_engine, parse_url
+from store.columns import changed
 from store.errors import (
     InvalidProfile,
     ProfileExists,
@@ -118,15 +119,17 @@ def test_deleted_profile_leaves_nothing(store):
 
 
 @pytest.mark.parametrize(
-    ("counts", "named"),
+    ("values", "named"),
     [
-        ([(1, 2**63, 0, 0, 0)], r"flop_counts\.fwd_macs of row 0 is 9223372036854775808"),
-        ([(9, 0, 0, 0, 0)], "fk_flop_counts_profile_id_node_id"),
-        ([(1, None, 0, 0, 0)], "fwd_macs"),
+        ({"fwd_macs": 2**63}, r"flop_counts\.fwd_macs of row 1 is 9223372036854775808"),
+        ({"node_id": 9}, "fk_flop_counts_profile_id_node_id"),
+        ({"fwd_macs": None}, "fwd_macs"),
     ],
 )
-def test_record_that_does_not_fit_is_refused(store, counts, named):
+def test_record_that_does_not_fit_is_refused(store, values, named):
     """A value too large, a reference to nothing and an absence are refused; nothing is stored."""
+    rows = small_profile().flop_counts.tuples
+    counts = [*rows[:-1], changed(FlopCount, rows[-1], **values)]
     with pytest.raises(InvalidProfile, match=named) as error:
         store.write(replace(small_profile(), flop_counts=Rows(FlopCount, counts)))
     assert "\n" not in str(error.value)
