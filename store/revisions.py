@@ -1,12 +1,17 @@
 """The revisions of the schema, oldest first.
 
-Known here as well as in ``migrations`` because loading Alembic takes longer than opening a store
-should; a test holds the two together.
+Taken from the names of their scripts, as loading Alembic takes longer than opening a store should;
+a test holds this and Alembic's own order together.
 """
 
 from __future__ import annotations
 
-REVISIONS = ("0001", "0002", "0003")
+from pathlib import Path
+
+import migrations
+
+_SCRIPTS = Path(str(migrations.__file__)).parent / "versions"
+REVISIONS = tuple(sorted(path.name.partition("_")[0] for path in _SCRIPTS.glob("[0-9]*_*.py")))
 
 
 def head_revision() -> str:

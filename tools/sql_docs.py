@@ -13,6 +13,7 @@ from pathlib import Path
 
 from queries.tables import Table, write_table
 from store import open_store
+from store.errors import StoreOutdated
 from store.models import METADATA
 from store.views import VIEWS
 
@@ -29,9 +30,17 @@ def questions(page: str) -> dict[str, str]:
 
 
 def answer(sql: str) -> str:
-    """Return a query's answer as a Markdown table, as ``query-profiles sql --format md`` does."""
-    with open_store(f"sqlite:///{EXAMPLE}", read_only=True) as store:
-        columns, rows = store.query(sql)
+    """Return a query's answer as a Markdown table, as ``query-profiles sql --format md`` does.
+
+    Raises:
+        StoreOutdated: if the example is of an older schema, naming the command that makes it anew.
+    """
+    try:
+        with open_store(f"sqlite:///{EXAMPLE}", read_only=True) as store:
+            columns, rows = store.query(sql)
+    except StoreOutdated as error:
+        remedy = "python -m tools.regenerate example sql"
+        raise StoreOutdated(f"data/example.db is of an older schema: {remedy}") from error
     out = io.StringIO()
     write_table(Table(columns, rows), "md", out)
     return out.getvalue()

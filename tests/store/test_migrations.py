@@ -108,7 +108,7 @@ def test_migrated_tables_are_those_of_the_records(tmp_path):
     upgrade_store(f"sqlite:///{tmp_path}/migrated.db")
     migrated = make_engine(parse_url(f"sqlite:///{tmp_path}/migrated.db"))
     empty = create_engine(f"sqlite:///{tmp_path}/declared.db")
-    assert tables_of(migrated) == declared(empty)
+    assert tables_of(migrated) == declared(empty), "write a revision in migrations/versions"
     migrated.dispose()
     empty.dispose()
 
@@ -143,14 +143,14 @@ def test_any_other_table_is_drift(store_with_profile, before, after, part):
 
 
 def test_known_revisions_are_those_of_the_migrations():
-    """The revisions that the store knows without Alembic are its scripts, oldest first."""
+    """The order of the scripts' names, which the store goes by, is that of Alembic."""
     scripts = ScriptDirectory(str(Path(migrations.__file__).parent))
     assert [script.revision for script in scripts.walk_revisions()] == [*reversed(REVISIONS)]
 
 
 def test_every_revision_has_a_database():
     """One small database per revision is kept."""
-    assert [path.stem for path in OLD] == list(REVISIONS)
+    assert [path.stem for path in OLD] == list(REVISIONS), "python -m tools.regenerate revision"
 
 
 @pytest.mark.parametrize("path", OLD, ids=lambda path: path.stem)
