@@ -20,7 +20,7 @@ from exporter.capture.operators import INFOS as _INFOS
 from exporter.capture.operators import op_info
 from exporter.capture.recorder import Recorder
 from exporter.capture.signature import Signature
-from exporter.capture.values import known as known_values
+from exporter.capture.values import known as values
 
 if TYPE_CHECKING:
     from exporter.capture.calls import CallTracker
@@ -102,7 +102,7 @@ class OpMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 if recording.phase != "forward":
                     return self._replay(entry, op_id, knowns, tensors, uses)
                 for known in knowns:
-                    if known.storage.valued:
+                    if known.storage.value is not None:
                         break
                 else:  # nothing has values that the result could have or that could be written
                     if not info.geometry_only:
@@ -116,13 +116,17 @@ class OpMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
             else:
                 result = execute.plain_run(self.recorder, self.memo, signature)
             if recording.phase == "forward":
-                if not signature.unknown:
-                    known_values.carry_values(signature, result)
-                elif info.geometry_only:
-                    known_values.carry_geometry(signature, result)
-                elif writes:
-                    known_values.forget_values(signature)
+                self.follow_values(signature, result)
         return result
+
+    def follow_values(self, signature: Signature, result: Any) -> None:
+        """Carry on what is known of values, of operators of the forward pass."""
+        if not signature.unknown:
+            values.follow(signature, result)
+        elif signature.info.geometry_only:
+            values.follow_geometry(signature, result)
+        elif signature.info.writes:
+            values.forget(signature)
 
     def _add(
         self,

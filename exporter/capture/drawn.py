@@ -6,7 +6,6 @@ only where a size or a branch depends on a value is that value worked out.
 
 from __future__ import annotations
 
-import weakref
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -15,11 +14,11 @@ from torch.utils._pytree import tree_map_only
 from exporter.capture.dispatch import OpMode
 from exporter.capture.operators import op_info
 from exporter.capture.values.initial_values import remembered_moments
+from exporter.capture.values.known import follow_geometry
 from exporter.capture.values.moments import (
     DRAWN,
     IMAGES,
     carried_moments,
-    given_moments,
     parameter_moments,
 )
 from exporter.capture.values.storage_value import (
@@ -37,6 +36,7 @@ if TYPE_CHECKING:
     from exporter.capture.calls import CallTracker
     from exporter.capture.memo import Memo
     from exporter.capture.operators import OpInfo
+    from exporter.capture.signature import Signature
     from exporter.capture.state import Recording
 
 Tensor = torch.Tensor
@@ -44,8 +44,8 @@ DRAW, KEEP_ALL = "drawn-values", "keep-all"
 _DisableTorchFunction = torch._C.DisableTorchFunction
 
 
-class OracleMode(OpMode):  # type: ignore[no-untyped-call]
-    """Records as ``OpMode`` does, follows the contents of storages, and answers for values.
+class DrawnMode(OpMode):  # type: ignore[no-untyped-call]
+    """Records as ``OpMode`` does, follows what storages hold, and answers for values.
 
     With the policy ``DRAW``, inputs, parameters and the outputs of contractions and norms without
     values are drawn. With ``KEEP_ALL`` they stay unknown, and a predicate over them is true
@@ -97,51 +97,46 @@ class OracleMode(OpMode):  # type: ignore[no-untyped-call]
 
         They are not the caller's to write.
         """
-        contents = self._contents(tensor)
-        if contents.certainty == UNKNOWN:
+        value = self._value(tensor)
+        if value.certainty == UNKNOWN:
             if tensor.dtype is not torch.bool:
                 return None
-            contents.flat = torch.ones(contents.elements, dtype=torch.bool)
-            contents.certainty = STATED
-            contents.call = None
-        flat = contents.worked_out()
-        if contents.certainty == STATED:
+            value.flat = torch.ones(value.elements, dtype=torch.bool)
+            value.certainty = STATED
+            value.call = None
+        if value.certainty == STATED:
             self.recorder.assumption = self.policy
             self.used = True
-        return StorageView(contents, self.recording.known(tensor).spec, False).of(flat)
+        spec = self.recording.known(tensor).spec
+        return StorageView(value, spec, tensor, writes=False).worked_out()
 
-    # --- contents -------------------------------------------------------------------------------
+    def follow_values(self, signature: Signature, result: Any) -> None:
+        """Note which operators guard against numbers that are not finite; ``_follow`` does more."""
+        if signature.unknown and signature.info.geometry_only:
+            follow_geometry(signature, result)
 
-    def _contents(self, tensor: Tensor) -> StorageValue:
+    # --- values ---------------------------------------------------------------------------------
+
+    def _value(self, tensor: Tensor) -> StorageValue:
         """Return what the tensor's storage holds now."""
-        untyped = tensor.untyped_storage()
-        entry = getattr(untyped, "_ep_contents", None)
-        if entry is not None and entry[0] is self.recording:
-            return entry[1]  # type: ignore[no-any-return]
-        contents = self._initial(tensor)
-        untyped._ep_contents = (self.recording, contents)  # type: ignore[attr-defined]
-        return contents
+        storage = self.recording.known(tensor).storage
+        if storage.value is None:
+            storage.value = self._initial(tensor)
+        return storage.value
 
     def _initial(self, tensor: Tensor) -> StorageValue:
-        """Return the contents of a storage that no operator made."""
+        """Return the value of a storage that no operator made."""
         known = self.recording.known(tensor)
-        elements = tensor.untyped_storage().nbytes() // tensor.itemsize
-        value = tensor if tensor.device.type == "cpu" else known.known_value()
-        if value is not None:
-            contents = StorageValue(
-                elements, tensor.dtype, certainty=KNOWN, moments=given_moments(value)
-            )
-            spec = known.spec
-            contents.flat = torch.zeros(elements, dtype=tensor.dtype)
-            contents.flat.as_strided(spec.shape, spec.stride, spec.offset).copy_(value.detach())
-            return contents
+        if tensor.device.type == "cpu":
+            return StorageValue.given(tensor, known.spec, tensor.clone())
         moments = remembered_moments(tensor)
         if moments is None:
             is_parameter = known.storage.storage_class == "parameter"
             moments = parameter_moments(tensor.shape) if is_parameter else IMAGES
-        contents = StorageValue(elements, tensor.dtype, certainty=self._guess, moments=moments)
-        contents.seed = -1 - known.storage.storage_id
-        return contents
+        elements = tensor.untyped_storage().nbytes() // tensor.itemsize
+        value = StorageValue(elements, tensor.dtype, certainty=self._guess, moments=moments)
+        value.seed = -1 - known.storage.storage_id
+        return value
 
     def _seen(
         self,
@@ -150,10 +145,11 @@ class OracleMode(OpMode):  # type: ignore[no-untyped-call]
         kwargs: dict[str, Any],
         operands: list[tuple[StorageView, Tensor]],
     ) -> tuple[Any, dict[str, Any]]:
-        """Return the arguments with reads of contents, as they are before the call, as tensors."""
+        """Return the arguments with views of what storages hold before the call for tensors."""
 
         def read(tensor: Tensor, writes: bool) -> StorageView:
-            found = StorageView(self._contents(tensor), self.recording.known(tensor).spec, writes)
+            spec = self.recording.known(tensor).spec
+            found = StorageView(self._value(tensor), spec, tensor, writes=writes)
             operands.append((found, tensor))
             return found
 
@@ -179,11 +175,11 @@ class OracleMode(OpMode):  # type: ignore[no-untyped-call]
         result: Any,
         op_id: int,
     ) -> None:
-        """Attach contents to what the operator made or wrote."""
+        """Give what the operator made or wrote its value."""
         outputs = result if isinstance(result, (list, tuple)) else [result]
         name = func.overloadpacket.__name__
         reads = [read for read, _ in operands]
-        certainty = max((read.contents.certainty for read in reads), default=KNOWN)
+        certainty = max((read.value.certainty for read in reads), default=KNOWN)
         drawn = DRAWN.get(name)
         is_drawn = drawn is not None or name.endswith("_backward")
         if is_drawn or info.is_random:
@@ -199,23 +195,23 @@ class OracleMode(OpMode):  # type: ignore[no-untyped-call]
             known = self.recording.known(tensor)
             if known.storage.birth != op_id:
                 continue  # a view, or an operand
-            contents = StorageValue(
+            value = StorageValue(
                 tensor.untyped_storage().nbytes() // tensor.itemsize,
                 tensor.dtype,
                 certainty=certainty,
                 moments=moments,
             )
-            contents.seed = self._seed(op_id, index)
-            if info.needs_values or tensor.device.type == "cpu":
-                value = tensor if tensor.device.type == "cpu" else known.known_value()
-                if value is not None:
-                    contents.flat = value.detach().reshape(-1).clone()
+            value.seed = self._seed(op_id, index)
+            if tensor.device.type == "cpu":
+                value.flat = tensor.detach().reshape(-1).clone()
+            elif info.needs_values:
+                if known.storage.value is not None:  # stated when the operator ran
+                    value.flat = known.storage.value.worked_out()
             elif call is not None:
-                contents.call = call
-                call.outputs.append((index, known.spec, weakref.ref(contents)))
+                call.gives(index, known.spec, value)
             elif "empty" in name:
-                contents.moments, contents.certainty = Moments(0.0, 0.0), KNOWN
-            tensor.untyped_storage()._ep_contents = (self.recording, contents)  # type: ignore[attr-defined]
+                value = StorageValue(value.elements, value.dtype, moments=Moments(0.0, 0.0))
+            known.storage.value = value
         if info.is_inplace:
             self._written(operands, call, certainty, moments, op_id)
 
@@ -227,19 +223,18 @@ class OracleMode(OpMode):  # type: ignore[no-untyped-call]
         moments: Moments,
         op_id: int,
     ) -> None:
-        """Give storages that were written in place their new contents."""
+        """Give storages that were written in place their new values."""
         for read, tensor in operands:
             if not read.writes:
                 continue
-            before = read.contents
+            before = read.value
             after = StorageValue(
                 before.elements, before.dtype, certainty=certainty, moments=moments
             )
             after.seed = self._seed(op_id, 0)
             if call is not None:
-                after.call = call
-                call.written.append((before, weakref.ref(after)))
-            tensor.untyped_storage()._ep_contents = (self.recording, after)  # type: ignore[attr-defined]
+                call.writes(before, after)
+            self.recording.known(tensor).storage.value = after
 
     def _seed(self, op_id: int, index: int) -> int:
         """Return what an operator's draws start from: repeated work draws the same again."""

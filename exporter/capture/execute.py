@@ -13,8 +13,8 @@ from torch.utils._pytree import tree_map_only
 from exporter.capture.dtype_checks import refuse
 from exporter.capture.entries import as_specs, classify, flatten_result, make_entry
 from exporter.capture.memo import CONSTANT, FRESH, SAME, SINGLE, Template
-from exporter.capture.values.known import attach_values, host_kwargs, known_values, set_value
-from exporter.capture.values.lazy_value import resolved
+from exporter.capture.values.known import lazy_call, set_value, set_values
+from exporter.capture.values.storage_value import on_host
 from exporter.errors import UnknownValueError
 from exporter.meta_rules import RULES
 from store.records import TENSOR_USE
@@ -115,7 +115,7 @@ def plain_run(recorder: Recorder, memo: Memo, signature: Signature) -> Any:
             tensor.__dict__.pop("_ep", None)  # its geometry may have changed
     recorder.record(entry, signature.op_id, signature.knowns, signature.uses, flat)
     if values is not None:
-        attach_values(recording, result, values)
+        set_values(recording, flat, flatten_result(values)[0])
     return result
 
 
@@ -146,7 +146,7 @@ def _execute(
         if all(value is not None for value in values):
             answers = dict(zip(map(id, signature.tensors), values, strict=True))
             real = tree_map_only(Tensor, lambda tensor: answers[id(tensor)], (args, kwargs))
-            result = func(*real[0], **host_kwargs(real[1]))
+            result = func(*real[0], **on_host(real[1]))
             if _leaves_device(info, kwargs):
                 return result, None
             return tree_map_only(Tensor, _to_meta, result), result
@@ -162,7 +162,7 @@ def _execute(
             raise
         if signature.unknown:
             raise UnknownValueError(" ".join(str(error).split())) from error
-        result = func(*resolved(known_values(args)), **resolved(host_kwargs(known_values(kwargs))))
+        result, _ = lazy_call(signature).result()
         return tree_map_only(Tensor, _to_meta, result), None
 
 

@@ -16,7 +16,7 @@ from torch import nn
 from exporter.capture.arguments import tensors_in
 from exporter.capture.calls import CallTracker
 from exporter.capture.dispatch import OpMode
-from exporter.capture.drawn import OracleMode
+from exporter.capture.drawn import DrawnMode
 from exporter.capture.memo import memo_of
 from exporter.capture.saved_tensors import saved_tensors
 from exporter.capture.state import Recording, TensorRecord
@@ -130,7 +130,7 @@ def record_run(
             calls.add_input(name, recording.adopt(tensor, "input", "input", name))
     options = {"use_memo": use_memo and not recording.is_real}
     mode = (
-        OracleMode(recording, memo, calls, policy=assume, **options)
+        DrawnMode(recording, memo, calls, policy=assume, **options)
         if assume
         else OpMode(recording, memo, calls, **options)
     )
@@ -149,7 +149,7 @@ def record_run(
         recording.open = False
         while run.graph:
             run.graph.pop()
-    run.assumed = isinstance(mode, OracleMode) and mode.used
+    run.assumed = isinstance(mode, DrawnMode) and mode.used
     return run
 
 

@@ -53,8 +53,10 @@ class Signature:
         for known in knowns:
             if known.spec.host:
                 self.hosts += 1
-            elif known.value is None or not known.storage.valued:
-                self.unknown = True
+            else:
+                value = known.storage.value
+                if value is None or value.certainty:  # not KNOWN
+                    self.unknown = True
 
     @property
     def makes_host_tensor(self) -> bool:

@@ -8,12 +8,11 @@ import torch
 
 from exporter.capture import specs
 from exporter.capture.values.initial_values import remembered_value
-from exporter.capture.values.lazy_value import LazyValue
+from exporter.capture.values.storage_value import StorageValue, StorageView
 from store.columns import changed, check_order
 from store.records import OP, Op, Tensor
 
 if TYPE_CHECKING:
-    import weakref
     from collections.abc import Callable
 
     from exporter.capture.specs import Spec, SpecTable
@@ -43,7 +42,7 @@ class Storage:
         "size_bytes",
         "storage_class",
         "storage_id",
-        "valued",
+        "value",
     )
 
     def __init__(
@@ -66,7 +65,7 @@ class Storage:
         self.death = OUTLIVES
         self.first: TensorRecord | None = None  # the tensor that came with it
         self.others: dict[int, TensorRecord] | None = None  # further geometries on it, by spec_id
-        self.valued = False  # some view of it carries its values
+        self.value: StorageValue | None = None  # what it holds, where that is followed
         self.last_writer = -1  # the call that last wrote it in place
         self.readers: list[int] | None = None  # calls that read it since
 
@@ -86,12 +85,6 @@ class Storage:
                 self.others = {}
             self.others.setdefault(known.spec.spec_id, known)
 
-    def forget_values(self) -> None:
-        """Drop the values: something unknown was written, or nobody can ask for them any more."""
-        self.valued = False
-        for known in self.tensors():
-            known.value = None
-
     def tensors(self) -> list[TensorRecord]:
         """Return one tensor of each geometry."""
         first = [] if self.first is None else [self.first]
@@ -101,20 +94,13 @@ class Storage:
 class TensorRecord:
     """One tensor: a geometry on a storage. Hung on the tensor object as ``_ep``."""
 
-    __slots__ = ("node", "spec", "storage", "tensor_id", "value")
+    __slots__ = ("node", "spec", "storage", "tensor_id")
 
     def __init__(self, tensor_id: int, spec: Spec, storage: Storage, node: int) -> None:
         self.tensor_id = tensor_id
         self.spec = spec
         self.storage = storage
         self.node = node  # the call that last returned it
-        self.value: torch.Tensor | LazyValue | None = None
-
-    def known_value(self) -> torch.Tensor | None:
-        """Return the tensor's values, None if they are not known."""
-        if not self.storage.valued:
-            return None
-        return self.value.get() if isinstance(self.value, LazyValue) else self.value
 
     def __deepcopy__(self, _memo: dict[int, Any]) -> None:
         """Return nothing: the copy of a tensor is another tensor, which will be identified."""
@@ -139,8 +125,7 @@ class StorageFinalizer:
             storage.death = recording.op_count - 1
             if not storage.host:
                 recording.live_bytes -= storage.size_bytes
-        if storage.valued:
-            storage.forget_values()
+        storage.value = None
 
 
 class Recording:
@@ -166,7 +151,6 @@ class Recording:
         self.ops: list[tuple[Any, ...]] = []
         self.tensors: list[tuple[Any, ...]] = []
         self.uses: list[tuple[int, int, int, bool]] = []
-        self.lazy_values: list[weakref.ref[LazyValue]] = []  # values not worked out yet
         # Storages found after their birth: (birth, operators run when found, bytes).
         self.late: list[tuple[int, int, int]] = []
         self.backfilled: list[tuple[int, int, int]] = []
@@ -194,7 +178,11 @@ class Recording:
             return tensor
         if self.answer is not None:
             return self.answer(tensor)
-        return self.known(tensor).known_value()
+        known = self.known(tensor)
+        value = known.storage.value
+        if value is None:
+            return None
+        return StorageView(value, known.spec, tensor, writes=False).worked_out()
 
     def claim_sequence_numbers(self, op_id: int) -> None:
         """Link the autograd nodes made since the last operator to this one."""
@@ -290,8 +278,7 @@ class Recording:
         tensor._ep = known  # type: ignore[attr-defined]
         value = remembered_value(tensor)
         if value is not None:
-            known.value = value
-            storage.valued = True
+            storage.value = StorageValue.given(tensor, spec, value, storage.value)
         return known
 
     def adopt_late(self, tensor: torch.Tensor, op_id: int) -> TensorRecord:

@@ -13,7 +13,6 @@ from torch import nn
 
 from exporter import profile_model
 from exporter.capture.state import Recording
-from exporter.capture.values.lazy_value import LazyValue
 from exporter.capture.values.storage_value import LazyCall, StorageValue
 from exporter.errors import TraceError
 
@@ -78,7 +77,7 @@ def _alive() -> int:
     """Return how many objects of recordings there are."""
     while gc.collect():  # what tensors hold in C++ becomes rubbish only when they are gone
         pass
-    kinds = (Recording, StorageValue, LazyCall, LazyValue)
+    kinds = (Recording, StorageValue, LazyCall)
     return sum(type(one) in kinds for one in gc.get_objects())
 
 

@@ -13,20 +13,18 @@ from torch import nn
 from torch.nn import init
 from torch.overrides import TorchFunctionMode
 
+from exporter.capture.values.limits import is_kept
 from exporter.capture.values.storage_value import Moments
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-# Index tables, masks and positions are worth keeping; activations and weights are not.
-_MOST_ELEMENTS = {True: 1 << 16, False: 1 << 23}  # by "is floating point"
 
 
 def remember_value(meta: torch.Tensor, real: torch.Tensor) -> None:
     """Let a meta tensor know what the real one holds, if it is small and no parameter."""
     if real.is_meta or isinstance(real, nn.Parameter) or real.device.type != "cpu":
         return
-    if real.numel() <= _MOST_ELEMENTS[real.is_floating_point() or real.is_complex()]:
+    if is_kept(real):
         meta._ep_value = real.detach().clone()  # type: ignore[attr-defined]
 
 

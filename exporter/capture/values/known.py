@@ -1,98 +1,159 @@
-"""Known values: small tensors whose values are determined carry them beside the meta tensor."""
+"""Known values: what follows from determined values is determined, too.
+
+In an ordinary recording, the storages of index tables, masks and positions hold known values. A
+call all of whose operands have them gives its results theirs; a call that writes something else
+into a storage takes them away.
+"""
 
 from __future__ import annotations
 
 import math
-import weakref
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from exporter.capture.entries import flatten_result
-from exporter.capture.values.lazy_value import LazyValue, resolved
+from exporter.capture.values.limits import AT_ONCE, FILLED_LATER, is_followed
+from exporter.capture.values.storage_value import LazyCall, StorageValue, StorageView, mapped
 from store.columns import changed
 from store.records import TENSOR_USE, Op
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from exporter.capture.signature import Signature
-    from exporter.capture.state import Recording, TensorRecord
+    from exporter.capture.state import Recording, Storage, TensorRecord
 
 Tensor = torch.Tensor
 _MUTATES = TENSOR_USE.mutates
-_EAGER = 1 << 12  # elements of a value that is worked out at once
-CPU = torch.device("cpu")
-
-# Values are carried for tensors up to this many elements: masks and positions, not activations.
-VALUE_LIMIT = {True: 1 << 20, False: 1 << 23}  # by "is floating point"
 
 
-def carry_values(signature: Signature, result: Any) -> None:  # noqa: C901  # hot: one function
-    """Compute an operator of known values on the host too, so that its results are known."""
-    recording = signature.recording
+def follow(signature: Signature, result: Any) -> None:
+    """Give the results of a call on known values theirs, to be worked out when asked for."""
+    recording, info = signature.recording, signature.info
     if recording.is_real:
         return
-    single = isinstance(result, Tensor)
-    outputs = (
-        [result] if single else [t for t in flatten_result(result)[0] if isinstance(t, Tensor)]
-    )
+    members = result if isinstance(result, (list, tuple)) else (result,)
+    outputs = [member for member in members if isinstance(member, Tensor)]
     if len(signature.knowns) == signature.hosts > 0 and not any(t.is_meta for t in outputs):
         return
-    writes = any([use[_MUTATES] for use in signature.uses])  # noqa: C419  # a generator is slower
-    if not outputs or any(not t.is_meta or _too_large(t) for t in outputs):
-        if writes:
-            forget_values(signature)
-        return
-    # A tensor that an operator reshaped in place is to be recognised anew.
-    known = [recording.known(tensor) for tensor in outputs]
-    if writes:
-        if recording.lazy_values:
-            _compute_readers(recording, signature)
-    elif all(one.value is not None and one.storage.valued for one in known):
-        return
-    func = signature.info.func
-    given = known_values(signature.args), host_kwargs(known_values(signature.kwargs))
-    if not writes and single and (result.numel() > _EAGER or _has_lazy(signature)):
-        sources = frozenset().union(*map(_sources, signature.knowns))
-        lazy = LazyValue(func, *given, sources)
-        recording.lazy_values.append(weakref.ref(lazy))
-        set_value(recording, result, lazy)
-        return
-    try:
-        values = func(*resolved(given[0]), **resolved(given[1]))
-    except Exception:  # noqa: BLE001  # without a value the tensor is merely unknown
-        forget_values(signature)
-        return
-    if single and isinstance(values, Tensor):
-        set_value(recording, result, values)
+    if not outputs or not all(t.is_meta and is_followed(t) for t in outputs):
+        forget(signature)
+    elif info.is_inplace and not info.memo:
+        _keep_reshaped(recording, outputs)
     else:
-        attach_values(recording, result, values)
+        fresh = [
+            (index, tensor)
+            for index, tensor in enumerate(members)
+            if isinstance(tensor, Tensor) and _lacks_value(recording, tensor, signature.op_id)
+        ]
+        written = [known.storage for known in _written(signature)]
+        if fresh or written:  # else views of what is known
+            _give(signature, fresh, written)
 
 
-def carry_geometry(signature: Signature, result: Any) -> None:
+def _written(signature: Signature) -> list[TensorRecord]:
+    """Return the operands that a call writes to."""
+    pairs = zip(signature.uses, signature.knowns, strict=True)
+    return [known for use, known in pairs if use[_MUTATES]]
+
+
+def _keep_reshaped(recording: Recording, outputs: list[Tensor]) -> None:
+    """Keep the values of storages on which a tensor got another geometry, if they suffice."""
+    for tensor in outputs:
+        known = recording.known(tensor)
+        value = known.storage.value
+        if value is not None and known.spec.span_bytes > value.elements * value.dtype.itemsize:
+            known.storage.value = None
+
+
+def _give(signature: Signature, fresh: list[tuple[int, Tensor]], written: list[Storage]) -> None:
+    """Give new and written storages the values that the call leaves there."""
+    call = lazy_call(signature)
+    given = []
+    for index, tensor in fresh:
+        known = signature.recording.known(tensor)
+        elements = tensor.untyped_storage().nbytes() // tensor.itemsize
+        value = StorageValue(elements, tensor.dtype)
+        call.gives(index, known.spec, value)
+        given.append((known.storage, value))
+    for storage in dict.fromkeys(written):
+        before = storage.value
+        if before is not None:  # else it is in host memory, and read where it is
+            value = StorageValue(before.elements, before.dtype)
+            call.writes(before, value)
+            given.append((storage, value))
+    for storage, value in given:
+        storage.value = value
+    at_once = sum(value.elements for _, value in given) <= AT_ONCE
+    if at_once and all(_is_at_hand(read.value) for read in call.reads):
+        try:
+            call.run()
+        except Exception:  # noqa: BLE001  # without a value the tensor is merely unknown
+            for storage, _ in given:
+                storage.value = None
+
+
+def _is_at_hand(value: StorageValue) -> bool:
+    """Return whether a value is there, or as good as there."""
+    return value.flat is not None or value.elements <= AT_ONCE
+
+
+def _lacks_value(recording: Recording, tensor: Tensor, op_id: int) -> bool:
+    """Return whether an operator made the storage of a tensor and did not state its value."""
+    storage = recording.known(tensor).storage
+    return storage.birth == op_id and storage.value is None
+
+
+def lazy_call(signature: Signature) -> LazyCall:
+    """Return a call whose every operand has a value, to be run on the host when need be."""
+    info = signature.info
+    knowns, tensors, uses = signature.knowns, signature.tensors, signature.uses
+    reads: list[StorageView] = []
+
+    def read(tensor: Tensor) -> StorageView:
+        position = len(reads)  # operands come in the order in which they were flattened
+        known = knowns[position]
+        value = known.storage.value
+        if value is None:  # in host memory, where it may be written again
+            value = StorageValue.given(tensor, known.spec, tensors[position].clone())
+        view = StorageView(value, known.spec, tensor, writes=bool(uses[position][_MUTATES]))
+        reads.append(view)
+        return view
+
+    args = mapped(Tensor, read, signature.args)
+    return LazyCall(info.func, args, mapped(Tensor, read, signature.kwargs), reads)
+
+
+def follow_geometry(signature: Signature, result: Any) -> None:
     """State the values of ``zeros_like`` and its kin, which do not read their operand.
 
     A guard against overflow compares with infinity, or a tensor with itself. Its branch is one
     that a healthy model does not take: the values are taken to be finite, and the operator says so.
     """
     recording, func, args = signature.recording, signature.info.func, signature.args
-    if recording.is_real or result.device.type != "meta" or _too_large(result):
+    if recording.is_real or result.device.type != "meta" or not is_followed(result):
         return
+    known = recording.known(result)
+    shape = tuple(result.shape)
     if func in _EMPTY:
-        # Whatever reads it has written it before, and each value that is written is carried.
-        if result.numel() <= _MOST_EMPTY:
-            set_value(recording, result, torch.zeros(result.shape, dtype=result.dtype))
+        # Whatever reads it has written it before, and each value that is written is followed.
+        if result.numel() <= FILLED_LATER:
+            set_value(recording, result, torch.zeros(shape, dtype=result.dtype))
         return
     finite = _if_finite(func, args)
     if finite is not None:
-        set_value(recording, result, torch.tensor(finite).expand(result.shape))
+        call = LazyCall(torch.full, (shape, finite), {}, [])
         recording.ops[-1] = changed(Op, recording.ops[-1], assumption="finite")
-    if finite is not None or func in _GUARDS:
+    elif func in _GUARDS:
         return
-    base = torch.empty(args[0].shape, dtype=args[0].dtype)
-    attach_values(recording, result, func(base, *args[1:], **host_kwargs(signature.kwargs)))
+    else:
+        base = torch.empty((), dtype=args[0].dtype).expand(args[0].shape)
+        call = LazyCall(func, (base, *args[1:]), dict(signature.kwargs), [])
+    elements = result.untyped_storage().nbytes() // result.itemsize
+    value = known.storage.value = StorageValue(elements, result.dtype)
+    call.gives(0, known.spec, value)
 
 
-_MOST_EMPTY = 1 << 12  # elements of tables that code fills one by one
 _EMPTY = {
     torch.ops.aten.empty.memory_format,
     torch.ops.aten.new_empty.default,
@@ -120,73 +181,20 @@ def _if_finite(func: Any, args: Any) -> bool | None:
     return _GUARDS[func]
 
 
-def forget_values(signature: Signature) -> None:
+def forget(signature: Signature) -> None:
     """Drop the values of what was just written with something unknown."""
-    for use, known in zip(signature.uses, signature.knowns, strict=True):
-        if use[_MUTATES] and known.storage.valued:
-            known.storage.forget_values()
+    for known in _written(signature):
+        known.storage.value = None
 
 
-def _has_lazy(signature: Signature) -> bool:
-    return any(type(known.value) is LazyValue for known in signature.knowns)
+def set_value(recording: Recording, tensor: Tensor, values: Tensor) -> None:
+    """State what a tensor on the meta device holds."""
+    known = recording.known(tensor)
+    known.storage.value = StorageValue.given(tensor, known.spec, values, known.storage.value)
 
 
-def _sources(known: TensorRecord) -> frozenset[int]:
-    """Return the storages that a value depends on."""
-    own = frozenset((known.storage.storage_id,))
-    return own | known.value.sources if type(known.value) is LazyValue else own
-
-
-def _compute_readers(recording: Recording, signature: Signature) -> None:
-    """Compute what was deferred and reads a storage that is about to be written."""
-    written = {
-        known.storage.storage_id
-        for use, known in zip(signature.uses, signature.knowns, strict=True)
-        if use[_MUTATES]
-    }
-    waiting = []
-    for reference in recording.lazy_values:
-        lazy = reference()
-        if lazy is None or not lazy.is_pending:
-            continue
-        if lazy.sources & written:
-            lazy.get()
-        else:
-            waiting.append(reference)
-    recording.lazy_values = waiting
-
-
-def set_value(recording: Recording, tensor: Tensor, value: Tensor | LazyValue) -> None:
-    """State the value of a tensor on the meta device."""
-    known = getattr(tensor, "_ep", None)
-    if known is None or known.storage.recording is not recording:
-        known = recording.identify(tensor)
-    known.value = value
-    known.storage.valued = True
-
-
-def attach_values(recording: Recording, result: Any, values: Any) -> None:
-    """Give every output its value."""
-    for tensor, value in zip(flatten_result(result)[0], flatten_result(values)[0], strict=True):
-        if isinstance(tensor, Tensor) and isinstance(value, Tensor):
+def set_values(recording: Recording, tensors: Sequence[Any], values: Sequence[Any]) -> None:
+    """State what the tensors among an operator's results hold."""
+    for tensor, value in zip(tensors, values, strict=True):
+        if isinstance(tensor, Tensor):
             set_value(recording, tensor, value)
-
-
-def _too_large(tensor: Tensor) -> bool:
-    return tensor.numel() > VALUE_LIMIT[tensor.is_floating_point() or tensor.is_complex()]
-
-
-def known_values(structure: Any) -> Any:
-    """Return the arguments with their values, possibly deferred, in place of meta tensors."""
-    if isinstance(structure, Tensor):
-        return structure if structure.is_cpu else structure._ep.value  # type: ignore[attr-defined]
-    if isinstance(structure, (list, tuple)):
-        return type(structure)([known_values(member) for member in structure])
-    if isinstance(structure, dict):
-        return {name: known_values(member) for name, member in structure.items()}
-    return structure
-
-
-def host_kwargs(kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Return the named arguments with the host as device."""
-    return {**kwargs, "device": CPU} if kwargs and kwargs.get("device") is not None else kwargs

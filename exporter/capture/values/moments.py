@@ -14,17 +14,8 @@ from exporter.capture.values.storage_value import UNIT, Moments, StorageView
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    import torch
 
 IMAGES = Moments(0.5, 0.29)  # numbers between 0 and 1, evenly spread
-
-
-def given_moments(values: torch.Tensor) -> Moments:
-    """Return mean and deviation of numbers that are there."""
-    if not values.numel() or not values.is_floating_point():
-        return UNIT
-    numbers = values.detach().double()
-    return Moments(float(numbers.mean()), float(numbers.std(correction=0)))
 
 
 def parameter_moments(shape: Sequence[int]) -> Moments:
@@ -45,7 +36,7 @@ def _moments_of(value: Any) -> Moments:
 def _operand(value: Any) -> Moments | None:
     """Return the moments of one operand, None if it is no number."""
     if isinstance(value, StorageView):
-        return value.contents.moments
+        return value.value.moments
     if isinstance(value, (bool, int, float)):
         return Moments(float(value), 0.0)
     return None
