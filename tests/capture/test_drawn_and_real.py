@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import subprocess
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 import torch
+import torchvision  # type: ignore[import-untyped]
 from command import export_profiles
 from tiny_detectors import (
     detector_inputs,
@@ -19,6 +21,7 @@ from tiny_detectors import (
     tiny_retinanet,
 )
 from torch import nn
+from torchvision.ops import box_iou  # type: ignore[import-untyped]
 
 from exporter import capture_policy, profile_model
 from exporter.capture.values.initial_values import RememberMoments, remembered_moments
@@ -297,6 +300,35 @@ def test_two_stage_detector_runs_the_operators_of_a_cpu() -> None:
     assert drawn.info.assumption_note.startswith("weights, inputs and outputs")
     assert drawn.info.assumption == "drawn-values"
     assert {op.operator for op in drawn.ops if op.assumption} >= {"torchvision.nms.default"}
+
+
+def test_anchors_of_a_detector_match_its_boxes_as_they_really_do() -> None:
+    """What is matched follows from anchors and given boxes: it is what torchvision finds.
+
+    The matcher reads positions by columns: a device lays them out column by column, as a CPU does.
+    """
+    built = zoo.build("retinanet_resnet50_fpn", Settings())
+    model = torchvision.models.detection.retinanet_resnet50_fpn(weights=None, weights_backbone=None)
+    images, targets = built.args
+    given, boxes = model.transform([torch.zeros(i.shape) for i in images], copy.deepcopy(targets))
+    maps = [torch.zeros(1, 1, -(-given.tensors.shape[-2] // s), -(-given.tensors.shape[-1] // s))
+            for s in (8, 16, 32, 64, 128)]  # fmt: skip
+    anchors = model.anchor_generator(given, maps)
+    matched = [
+        int((model.proposal_matcher(box_iou(box["boxes"], anchor)) >= 0).sum())
+        for box, anchor in zip(boxes, anchors, strict=True)
+    ]
+    profile = profile_built(built, Settings())
+    lengths = [
+        json.loads(tensor.shape)
+        for tensor in profile.tensors
+        if tensor.op_id >= 0
+        and profile.ops[tensor.op_id].operator == "aten.index.Tensor"
+        and tensor.dtype == "int64"
+    ]
+    assert set(matched) == {34}
+    assert [34] in lengths
+    assert [35] not in lengths
 
 
 def test_drawn_values_are_the_same_in_every_process() -> None:
