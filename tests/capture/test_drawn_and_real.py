@@ -307,7 +307,7 @@ def test_anchors_of_a_detector_match_its_boxes_as_they_really_do() -> None:
 
     The matcher reads positions by columns: a device lays them out column by column, as a CPU does.
     """
-    built = zoo.build("retinanet_resnet50_fpn", Settings())
+    built = build_model(zoo, "retinanet_resnet50_fpn", Settings())
     model = torchvision.models.detection.retinanet_resnet50_fpn(weights=None, weights_backbone=None)
     images, targets = built.args
     given, boxes = model.transform([torch.zeros(i.shape) for i in images], copy.deepcopy(targets))
