@@ -5,10 +5,11 @@ from __future__ import annotations
 import functools
 import inspect
 import time
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import fields, replace
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 import torch
 from torch import nn
@@ -26,34 +27,61 @@ from exporter.errors import TraceError, UnknownValueError
 from exporter.failures import explained, misses_value
 from exporter.model_copy import TensorCopier, copy_inputs, copy_model
 from exporter.records.profile import build_profile, structural_hash
-from exporter.settings import ASSUMPTIONS, CAPTURES, OPTIMIZERS, Settings
+from exporter.settings import Settings
 from exporter.targets.rules import device_rules
 from store.collector import gc_paused
-from store.records import TARGETS, Profile, ProfileInfo
+from store.records import Profile, ProfileInfo
+from store.settings import RunOptions, options, run_values
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from exporter.zoo.base import ZooModel
+    from store.columns import Option
 
+Entry = TypeVar("Entry", bound=Callable[..., Profile])
 META = torch.device("meta")
 CPU = torch.device("cpu")
 
 
+def _lists_options(function: Entry) -> Entry:
+    """Have a function's signature and help list the options that it takes as ``RunOptions``."""
+    declared = options(Settings)
+    named = [name for name in declared if name in RunOptions.__annotations__]
+    kinds = {item.name: item.type for item in fields(Settings)}
+    signature = inspect.signature(function)
+    own = list(signature.parameters.values())[:-1]
+    listed = [
+        inspect.Parameter(
+            name, inspect.Parameter.KEYWORD_ONLY, default=declared[name].default,
+            annotation=kinds[name],
+        )
+        for name in named
+    ]  # fmt: skip
+    function.__signature__ = signature.replace(parameters=[*own, *listed])  # type: ignore[attr-defined]
+    lines = "".join(f"\n            {name}: {_said(declared[name])}" for name in named)
+    above, end, below = (function.__doc__ or "").partition("\n\n    Raises:")
+    function.__doc__ = above + lines + end + below
+    return function
+
+
+def _said(option: Option) -> str:
+    """Return what an option means, for a help."""
+    known = ", ".join(map(repr, option.choices)) or "True, False"
+    return f"{known}. {option.help}" if not option.flags else f"False: {option.help}"
+
+
+@_lists_options
 def profile_model(
     model: nn.Module,
     args: tuple[Any, ...] = (),
     kwargs: dict[str, Any] | None = None,
     *,
     name: str = "model",
-    target: str = "cuda",
-    backward: bool = True,
-    input_grad: bool = False,
     optimizer: str | OptimizerFactory | None = None,
     capture: str = "auto",
-    attention: str = "auto",
-    autocast: str = "",
     assume: str = "",
+    **options: Unpack[RunOptions],
 ) -> Profile:
     """Return the profile of one run of a model; the model is left exactly as it was.
 
@@ -67,35 +95,32 @@ def profile_model(
             first tensor.
         kwargs: named inputs.
         name: under which the profile is stored.
-        target: "cuda", "cpu" or "meta": the device whose kernels and allocator are modelled.
-        backward: run backward from ones for every differentiable output.
-        input_grad: give floating-point inputs gradients.
         optimizer: None, "sgd", "momentum", "adam", "adamw", or a function that makes a
             ``torch.optim.Optimizer`` from parameters; one step of it is recorded.
         capture: "meta", "drawn" (on meta, with the values that sizes depend on drawn or assumed),
             "real" (run on the CPU; weights and inputs on meta get seeded values), or "auto": real
             only where the model asks for values that the meta device does not have, and only if
             its weights and inputs have values.
-        attention: "auto", "flash", "efficient" or "math": what scaled dot-product attention runs.
-        autocast: "", "bfloat16" or "float16"; "" takes over a ``torch.autocast`` region of the
-            target's device that the caller is in.
         assume: "", or "keep-all": a predicate over values that nobody knows is true everywhere, so
             that sizes are upper bounds; stored with the profile and each operator that used it.
+        **options: how the model is run, ``autocast=""`` in the ``torch.autocast`` region of the
+            target's device that the caller is in, if any:
 
     Raises:
         TraceError: if the model fails, or its sizes depend on values that nobody knows; the text
             names operator and module.
-        TypeError: if the model is no module, or ``args`` a tensor.
+        TypeError: if the model is no module, ``args`` a tensor, or an option none of these.
         ValueError: if an option has none of its values.
     """
-    if target not in TARGETS:
-        raise ValueError(f"target {target!r} is none of {', '.join(TARGETS)}")
-    if capture not in CAPTURES:
-        raise ValueError(f"capture {capture!r} is none of {', '.join(CAPTURES)}")
-    if assume not in ASSUMPTIONS:
-        raise ValueError(f"assumption {assume!r} is none of {', '.join(ASSUMPTIONS[1:])}")
-    if isinstance(optimizer, str) and optimizer not in OPTIMIZERS:
-        raise ValueError(f"optimizer {optimizer!r} is none of {', '.join(OPTIMIZERS[1:])}")
+    for option in options:
+        if option not in RunOptions.__annotations__:
+            raise TypeError(f"profile_model() got an unexpected keyword argument {option!r}")
+    asked = Settings(
+        optimizer=optimizer if isinstance(optimizer, str) else "",
+        capture=capture,
+        assume=assume,
+        **options,
+    )
     if not isinstance(model, nn.Module):
         raise TypeError(f"{model!r} is no torch.nn.Module; wrap a function in one")
     if isinstance(args, torch.Tensor):  # type: ignore[unreachable]
@@ -103,17 +128,12 @@ def profile_model(
     kwargs = dict(kwargs or {})
     args = tuple(args)
     tensors = tensors_in((args, kwargs))
-    settings = Settings(
+    settings = replace(
+        asked,
         batch_size=_batch_size(args, tensors),
         mode="train" if model.training else "eval",
-        backward=backward and torch.is_grad_enabled(),
-        input_grad=input_grad,
-        target=target,
-        attention=attention,
-        autocast=autocast or surrounding_autocast(target),
-        optimizer=optimizer if isinstance(optimizer, str) else "",
-        capture=capture,
-        assume=assume,
+        backward=asked.backward and torch.is_grad_enabled(),
+        autocast=asked.autocast or surrounding_autocast(asked.target),
     )
     info = _info(
         settings,
@@ -291,21 +311,13 @@ def _info(
     dtype: str,
 ) -> ProfileInfo:
     return ProfileInfo(
+        **(run_values(settings) | {"dtype": dtype}),
         zoo=zoo,
         model=name,
         package=package,
         package_version=package_version,
         config=config,
-        batch_size=settings.batch_size,
         input_spec="[" + ", ".join(f'"{text}"' for text in input_spec) + "]",
-        dtype=dtype,
-        mode=settings.mode,
-        backward=settings.backward,
-        input_grad=settings.input_grad,
-        target=settings.target,
-        attention=settings.attention,
-        autocast=settings.autocast,
-        optimizer=settings.optimizer,
         capture="meta",
         built_on=built_on,
         assumption="",

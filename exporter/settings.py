@@ -10,28 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from store import records
-from store.records import MODES, TARGETS
-
-DTYPES = ("float32", "bfloat16", "float16", "float64")
-ATTENTIONS = ("auto", "flash", "efficient", "math")
-AUTOCASTS = ("", "bfloat16", "float16")
-OPTIMIZERS = ("", "sgd", "momentum", "adam", "adamw")
-CAPTURES = ("auto", *records.CAPTURES)
-ASSUMPTIONS = ("", "keep-all")
-
-# What may be asked of a model's configuration: the name in ``config``, and the field that holds it.
-OF_MODEL = {"image_size": "image_size", "seq_len": "seq_len", "set": "overrides"}
-
-_CHOICES = {
-    "mode": MODES,
-    "target": TARGETS,
-    "dtype": DTYPES,
-    "attention": ATTENTIONS,
-    "autocast": AUTOCASTS,
-    "optimizer": OPTIMIZERS,
-    "capture": CAPTURES,
-    "assume": ASSUMPTIONS,
-}
+from store.columns import option
+from store.settings import RunSettings, check_options, options
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,41 +41,50 @@ class UserModel:
         return {name: value for name, value in asked.items() if value}
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """One configuration of a profile.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings(RunSettings):
+    """One configuration of a profile: how a model is built and run.
 
     Raises:
-        ValueError: if a value is none of its choices, or a size is out of range.
+        ValueError: if a value is none of its choices, or out of range.
     """
 
-    batch_size: int = 4
-    image_size: int = 0  # height and width of images in pixels; 0: the model's own
-    seq_len: int = 0  # length of sequences in tokens; 0: the model's own
-    overrides: tuple[tuple[str, str], ...] = ()  # configuration keys and values, as written
-    mode: str = "train"
-    backward: bool = True
-    input_grad: bool = False
-    dtype: str = "float32"
-    target: str = "cuda"
-    attention: str = "auto"
-    autocast: str = ""
-    optimizer: str = ""
-    capture: str = "auto"
-    assume: str = ""  # of values that nobody knows, where a size depends on them
+    image_size: int = option(
+        default=0,
+        least=1,
+        of_model="image_size",
+        default_as="the model's own",
+        help="Height and width of images.",
+    )
+    seq_len: int = option(
+        default=0,
+        least=1,
+        of_model="seq_len",
+        default_as="the zoo's or the model's own",
+        help="Tokens in a sequence.",
+    )
+    overrides: tuple[tuple[str, str], ...] = option(  # keys and values, as written
+        default=(),
+        of_model="set",
+        flags="--set",
+        metavar="KEY=VALUE",
+        help="Change a model's configuration; repeatable.",
+    )
+    capture: str = option(
+        default="auto",
+        choices=("auto", *records.CAPTURES),
+        help="Run on the meta device, there with drawn values, or for real on the CPU with seeded "
+        "ones.",
+    )
+    assume: str = option(  # of values that nobody knows, where a size depends on them
+        default="",
+        choices=("", "keep-all"),
+        help="Where a size depends on unknown values: keep-all takes every predicate for true.",
+    )
     user: UserModel | None = None  # how a user's model is built and fed
 
     def __post_init__(self) -> None:
-        if self.batch_size < 1:
-            raise ValueError(f"batch size {self.batch_size} is below 1")
-        if self.image_size < 0:
-            raise ValueError(f"image size {self.image_size} is below 0")
-        if self.seq_len < 0:
-            raise ValueError(f"sequence length {self.seq_len} is below 0")
-        for name, choices in _CHOICES.items():
-            value = getattr(self, name)
-            if value not in choices:
-                raise ValueError(f"{name} {value!r} is none of {', '.join(map(repr, choices))}")
+        check_options(self)
         if self.assume and self.capture in {"meta", "real"}:
             raise ValueError(
                 f"capture {self.capture!r} assumes nothing; leave out assume {self.assume!r}, or "
@@ -110,12 +99,11 @@ class Settings:
         It is stored as ``ProfileInfo.config`` and tells two builds of one model apart.
         """
         asked: dict[str, Any] = {}
-        if self.image_size:
-            asked["image_size"] = self.image_size
-        if self.seq_len:
-            asked["seq_len"] = self.seq_len
-        if self.overrides:
-            asked["set"] = {key: stored_value(text) for key, text in sorted(self.overrides)}
+        for key in self.asked_of_model():
+            value = getattr(self, OF_MODEL[key])
+            if isinstance(value, tuple):
+                value = {name: stored_value(text) for name, text in sorted(value)}
+            asked[key] = value
         if self.user:
             asked |= self.user.config()
         return json.dumps(asked)
@@ -127,6 +115,10 @@ class Settings:
     def options(self) -> dict[str, Any]:
         """Return the configuration's overrides: what is written as JSON has its type."""
         return {key: value_of(text) for key, text in self.overrides}
+
+
+# What may be asked of a model's configuration: the name in ``config``, and the field that holds it.
+OF_MODEL = {one.of_model: name for name, one in options(Settings).items() if one.of_model}
 
 
 def value_of(text: str) -> Any:

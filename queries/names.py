@@ -7,6 +7,7 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from queries.errors import ProfileNameError
+from store.columns import columns
 from store.records import ProfileInfo
 
 if TYPE_CHECKING:
@@ -18,11 +19,17 @@ if TYPE_CHECKING:
 __all__ = ["find_profile"]
 
 # what tells two profiles of one model apart, the first ones also by qualifiers after "@"
-_QUALIFIERS = ("batch_size", "dtype", "mode", "target", "zoo")
-_OTHERS = (
-    "config", "input_spec", "backward", "input_grad", "attention", "autocast", "optimizer",
-    "assumption",
-)  # fmt: skip
+_QUALIFIERS = {
+    item.name: item.declared.named_as for item in columns(ProfileInfo) if item.declared.named_as
+}
+_OTHERS = tuple(
+    item.name
+    for item in columns(ProfileInfo)
+    if item.name not in {"model", *_QUALIFIERS}
+    and not (item.declared.is_outcome or item.declared.is_version)
+)
+_TELLING = (*_QUALIFIERS, *_OTHERS)
+_ID = "profile_id"
 _LISTED = 12
 _MOST_DIGITS = 18  # all numbers of so many are below 2^63
 
@@ -39,23 +46,21 @@ def find_profile(store: Store, name: str) -> int:
         ProfileNameError: if the name means no profile, or several configurations; the message
             lists the candidates.
     """
-    columns = (*_QUALIFIERS, *_OTHERS)
     model, qualifiers = name, ""
-    rows = _profiles(store, model, columns)
+    rows = _profiles(store, model)
     if not rows and name.isascii() and name.isdigit():
         return _numbered(store, name)
     if not rows and "@" in name:
         model, _, qualifiers = name.rpartition("@")
-        rows = _profiles(store, model, columns)
+        rows = _profiles(store, model)
     if not rows:
         raise ProfileNameError(f"no profile of a model {model!r}{_like(store, model)}")
     asked = [part.strip() for part in qualifiers.split(",") if part.strip()]
-    labels = {row[0]: {f"b{row[1]}", *map(str, row[2:6])} for row in rows}
-    fitting = [row for row in rows if labels[row[0]].issuperset(asked)]
-    newest = {tuple(row[1:]): row for row in fitting}  # the last one stored
+    fitting = [row for row in rows if {*_qualifiers(row).values()}.issuperset(asked)]
+    newest = _newest(fitting)
     if len(newest) == 1:
-        return int(next(iter(newest.values()))[0])
-    candidates = list((newest or {tuple(row[1:]): row for row in rows}).values())
+        return int(newest[0][_ID])
+    candidates = newest or _newest(rows)
     names = _long_names(model, candidates)
     more = "; ..." if len(candidates) > _LISTED else ""
     listed = "; ".join(_described(candidates, names)[:_LISTED]) + more
@@ -65,23 +70,37 @@ def find_profile(store: Store, name: str) -> int:
     raise ProfileNameError(f"{name!r} is ambiguous, use {way_out}: {listed}")
 
 
-def _long_names(model: str, rows: list[tuple[Any, ...]]) -> list[str]:
+def _qualifiers(row: dict[str, Any]) -> dict[str, str]:
+    """Return what stands after "@" in the name of a profile, by what it says."""
+    return {name: form.format(row[name]) for name, form in _QUALIFIERS.items()}
+
+
+def _newest(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the profile of each configuration that was stored last."""
+    return list({tuple(row[name] for name in _TELLING): row for row in rows}.values())
+
+
+def _long_names(model: str, rows: list[dict[str, Any]]) -> list[str]:
     """Return the longest name of each profile; a zoo is part of it where there are several."""
-    last = 6 if len({row[5] for row in rows}) > 1 else 5
-    return [f"{model}@b{row[1]},{','.join(map(str, row[2:last]))}" for row in rows]
+    left_out = {"zoo"} if len({row["zoo"] for row in rows}) == 1 else set()
+    return [
+        f"{model}@"
+        + ",".join(text for name, text in _qualifiers(row).items() if name not in left_out)
+        for row in rows
+    ]
 
 
-def _described(rows: list[tuple[Any, ...]], names: list[str]) -> list[str]:
+def _described(rows: list[dict[str, Any]], names: list[str]) -> list[str]:
     """Return id and name of each profile, and what tells it from others of the same name."""
     described = []
     for row, name in zip(rows, names, strict=True):
         same = [other for other, its in zip(rows, names, strict=True) if its == name]
         told = [
-            f"{column} {row[i]}"
-            for i, column in enumerate(_OTHERS, start=1 + len(_QUALIFIERS))
-            if len({other[i] for other in same}) > 1
+            f"{column} {row[column]}"
+            for column in _OTHERS
+            if len({other[column] for other in same}) > 1
         ]
-        described.append(f"{row[0]} = {name}" + (f" ({', '.join(told)})" if told else ""))
+        described.append(f"{row[_ID]} = {name}" + (f" ({', '.join(told)})" if told else ""))
     return described
 
 
@@ -99,13 +118,14 @@ def telling_configs(store: Store, profiles: Iterable[Totals]) -> dict[int, str]:
     return configs if any(len(told) > 1 for told in of_name.values()) else {}
 
 
-def _profiles(store: Store, model: str, columns: tuple[str, ...]) -> list[tuple[Any, ...]]:
-    """Return the ids of a model's profiles with some columns, the oldest first."""
-    return store.query(
-        f"SELECT profile_id, {', '.join(columns)} FROM profiles p"  # noqa: S608 - our own columns
+def _profiles(store: Store, model: str) -> list[dict[str, Any]]:
+    """Return the ids of a model's profiles with what tells them apart, the oldest first."""
+    names, rows = store.query(
+        f"SELECT {_ID}, {', '.join(_TELLING)} FROM profiles p"  # noqa: S608 - our own columns
         " JOIN models m ON m.model_id = p.model_id WHERE m.name = :model ORDER BY profile_id",
         {"model": model},
-    )[1]
+    )
+    return [dict(zip(names, row, strict=True)) for row in rows]
 
 
 def _numbered(store: Store, digits: str) -> int:

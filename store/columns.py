@@ -6,14 +6,15 @@ Standard library only. Tables, documentation, writing, reading and positions fol
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any, TypeVar, dataclass_transform
+from typing import TYPE_CHECKING, Any, TypeVar, dataclass_transform, overload
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
 T = TypeVar("T")
 
 _KEY = "column"
+OPTION = "option"
 _KINDS = {"int": int, "bool": bool, "str": str, "float": float}
 
 
@@ -30,6 +31,24 @@ class Declaration:
     of_model: bool = False  # in the table of models, not in that of profiles
     stored_as: str = ""  # its name in the table, where that is another
     is_outcome: bool = False  # known only once the model has been traced
+    is_version: bool = False  # of profiles that differ in such columns only, the newest is meant
+    named_as: str = ""  # how its value stands in the name of a profile, as "b{}"
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """What a field says of the option that it is on the command line."""
+
+    default: Any
+    help: str
+    choices: tuple[str, ...] = ()
+    least: int | None = None  # below it there is only the default, which says that nothing is asked
+    flags: str = ""  # "--on" for the opposite of the default, "--one/--other" for two choices
+    metavar: str = ""
+    none_as: str = ""  # how the choice "" is written; "": by leaving the option out
+    default_as: str = ""  # what the default means, where its value does not say it
+    is_swept: bool = False  # given several times, a profile is made for each value
+    of_model: str = ""  # its name in ``models.config``, if it is of the model's configuration
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +75,22 @@ def column(
     of_model: bool = False,
     stored_as: str = "",
     is_outcome: bool = False,
+    is_version: bool = False,
+    named_as: str = "",
     compare: bool = True,
 ) -> Any:
     """Declare a column: text, a flag, a real number, or an integer below 2**31."""
     declared = Declaration(
-        meaning, choices, is_json, False, refers, absent, of_model, stored_as, is_outcome
+        meaning,
+        choices,
+        is_json,
+        refers=refers,
+        absent=absent,
+        of_model=of_model,
+        stored_as=stored_as,
+        is_outcome=is_outcome,
+        is_version=is_version,
+        named_as=named_as,
     )
     return field(metadata={_KEY: declared}, compare=compare)
 
@@ -71,6 +101,56 @@ def count(meaning: str, *, absent: Any = None, of_model: bool = False) -> Any:
     return field(metadata={_KEY: declared})
 
 
+def option(
+    stored: str = "",
+    *,
+    default: Any,
+    help: str,  # noqa: A002 - as click calls it
+    choices: tuple[str, ...] = (),
+    is_checked: bool = False,
+    is_wide: bool = False,
+    named_as: str = "",
+    least: int | None = None,
+    flags: str = "",
+    metavar: str = "",
+    none_as: str = "",
+    default_as: str = "",
+    is_swept: bool = False,
+    of_model: str = "",
+) -> Any:
+    """Declare an option of a profile, and its column.
+
+    Args:
+        stored: what its column means; "" for an option that is no column.
+        default: its value where nothing is asked.
+        help: what the command says of it.
+        choices: the only texts that may be asked.
+        is_checked: whether the database refuses other texts as well.
+        is_wide: see :class:`Declaration`; so is ``named_as``.
+        named_as: see :class:`Declaration`.
+        least: see :class:`Option`, as for all that follow.
+        flags: "", "--on" or "--one/--other".
+        metavar: what stands for its value in the help.
+        none_as: how the choice "" is written.
+        default_as: what the default means.
+        is_swept: whether several values may be asked.
+        of_model: its name in the model's configuration.
+    """
+    asked = Option(
+        default, help, choices, least, flags, metavar, none_as, default_as, is_swept, of_model
+    )
+    metadata: dict[str, Any] = {OPTION: asked}
+    if stored:
+        metadata[_KEY] = Declaration(
+            stored,
+            choices if is_checked else (),
+            is_wide=is_wide,
+            absent=default,
+            named_as=named_as,
+        )
+    return field(default=default, metadata=metadata)
+
+
 def same_as(record: type[Any], name: str) -> Any:
     """Declare the column that another record declares already."""
     return field(metadata={_KEY: next(c.declared for c in columns(record) if c.name == name)})
@@ -79,10 +159,20 @@ def same_as(record: type[Any], name: str) -> Any:
 _COLUMNS: dict[type[Any], tuple[Column, ...]] = {}
 
 
-@dataclass_transform(frozen_default=True, field_specifiers=(column, count, same_as))
-def record(cls: type[T]) -> type[T]:
+@overload
+def record(cls: type[T]) -> type[T]: ...
+@overload
+def record(*, kw_only: bool) -> Callable[[type[T]], type[T]]: ...
+@dataclass_transform(frozen_default=True, field_specifiers=(column, count, option, same_as))
+def record(
+    cls: type[T] | None = None, *, kw_only: bool = False
+) -> type[T] | Callable[[type[T]], type[T]]:
     """Make a class a record: a frozen dataclass whose every field declares its column."""
-    made = dataclass(frozen=True, slots=True)(cls)
+    return _recorded(cls) if cls is not None else lambda made: _recorded(made, kw_only=kw_only)
+
+
+def _recorded(cls: type[T], *, kw_only: bool = False) -> type[T]:
+    made = dataclass(frozen=True, slots=True, kw_only=kw_only)(cls)
     for item in fields(made):  # type: ignore[arg-type]  # it is a dataclass now
         if _KEY not in item.metadata:
             raise TypeError(
@@ -145,7 +235,8 @@ def make_record(record: type[T], **values: Any) -> T:
     Raises:
         TypeError: if a column without such a value is missing, or a name is no column.
     """
-    return record(*make_row(record, **values))
+    row = make_row(record, **values)
+    return record(**dict(zip(names(record), row, strict=True)))
 
 
 def rows_by_column(record: type[Any], **values: Iterable[Any]) -> list[tuple[Any, ...]]:

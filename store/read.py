@@ -50,7 +50,8 @@ def _read_info(connection: Connection, profile_id: int) -> ProfileInfo:
         raise ProfileMissing(
             f"no profile {profile_id} in this database; `query-profiles list` shows what there is"
         )
-    return ProfileInfo(*_with_flags(ProfileInfo, [row])[0])
+    values = _with_flags(ProfileInfo, [row])[0]
+    return ProfileInfo(**dict(zip(names(ProfileInfo), values, strict=True)))
 
 
 def _info_column(item: Column) -> ColumnElement[Any]:

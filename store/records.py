@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeVar, overload
 
 from store.columns import Positions, column, count, names, record, same_as
+from store.settings import RunSettings
 
 MAX_INTEGER = 2**63 - 1
 
@@ -25,8 +26,6 @@ NODE_KINDS = ("placeholder", "call_module", "call_function", "call_method", "out
 EDGE_KINDS = ("data", "alias", "control")
 PHASES = ("forward", "backward", "recompute", "optimizer")
 FLOPS_STATUSES = ("formula", "zero_cost", "unknown")
-MODES = ("train", "eval")
-TARGETS = ("cuda", "cpu", "meta")
 CAPTURES = ("meta", "drawn", "real")
 ASSUMPTIONS = ("", "keep-all", "drawn-values", "seeded-values")
 TENSOR_ROLES = (
@@ -89,27 +88,22 @@ class Rows(Sequence[R], Generic[R]):
         return [row[position] for row in self.tuples]
 
 
-@record
-class ProfileInfo:
+@record(kw_only=True)
+class ProfileInfo(RunSettings):
     """What was profiled: one model under one configuration."""
 
-    zoo: str = column("where the model comes from: torchvision, ..., user", of_model=True)
-    model: str = column("name of the model in its zoo", of_model=True, stored_as="name")
-    package: str = column("distribution that defines the model; '' if unknown", of_model=True)
-    package_version: str = column("version of that distribution; '' if unknown", of_model=True)
-    config: str = column("JSON object: the configuration asked for", of_model=True, is_json=True)
-    batch_size: int = count("samples in the input")
-    input_spec: str = column('JSON: the inputs, such as ["float32[4, 3, 224, 224]"]', is_json=True)
-    dtype: str = column("number format of parameters and inputs, such as float32")
-    mode: str = column("train or eval", choices=MODES)
-    backward: bool = column("1 if the backward pass was run")
-    input_grad: bool = column("1 if gradients of the inputs were asked for")
-    target: str = column(
-        "device whose kernels the profile describes: cuda, cpu or meta", choices=TARGETS
+    zoo: str = column(
+        "where the model comes from: torchvision, ..., user", of_model=True, named_as="{}"
     )
-    attention: str = column("attention kernel: auto, flash, efficient or math")
-    autocast: str = column("number format of autocast; '' without")
-    optimizer: str = column("optimizer whose step was run; '' without")
+    model: str = column("name of the model in its zoo", of_model=True, stored_as="name")
+    package: str = column(
+        "distribution that defines the model; '' if unknown", of_model=True, is_version=True
+    )
+    package_version: str = column(
+        "version of that distribution; '' if unknown", of_model=True, is_version=True
+    )
+    config: str = column("JSON object: the configuration asked for", of_model=True, is_json=True)
+    input_spec: str = column('JSON: the inputs, such as ["float32[4, 3, 224, 224]"]', is_json=True)
     capture: str = column(
         "meta; drawn: on meta, with some values drawn or assumed; real: run on the CPU with real "
         "values",
@@ -125,8 +119,8 @@ class ProfileInfo:
     assumption_note: str = column(
         "the same assumption in words; '' without", absent="", is_outcome=True
     )
-    torch_version: str = column("version of torch")
-    exporter_version: str = column("version of this program")
+    torch_version: str = column("version of torch", is_version=True)
+    exporter_version: str = column("version of this program", is_version=True)
     structural_hash: str = column(
         "equal for equal operator sequences on equal shapes", is_outcome=True
     )

@@ -135,7 +135,7 @@ def jobs_asked(context: click.Context, options: dict[str, Any]) -> list[Job]:
         return [Job(zoo.name, model, one, zoo.package) for model in models for one in settings]
     from exporter.zoo.user.request import user_jobs
 
-    asked = is_asked(context, "batch_sizes")
+    asked = is_asked(context, "batch_size")
     return user_jobs(options["include"], user, settings, batch_asked=asked)
 
 

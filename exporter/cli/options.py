@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import fields
+from itertools import product
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 from click.core import ParameterSource
 
-from exporter.settings import (
-    ASSUMPTIONS,
-    ATTENTIONS,
-    AUTOCASTS,
-    CAPTURES,
-    DTYPES,
-    OPTIMIZERS,
-    Settings,
-    UserModel,
-)
-from store.records import TARGETS
+from exporter.settings import OF_MODEL, Settings, UserModel
+from store.settings import options
+
+if TYPE_CHECKING:
+    from store.columns import Option
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -121,90 +117,50 @@ selection_options = _all(
     ),
 )
 
+
+def _declared(name: str, option: Option, kind: str) -> Callable[[Command], Command]:
+    """Return what adds an option of the settings to a command; it arrives under its own name.
+
+    Args:
+        name: of the field.
+        option: what the field says of the option.
+        kind: the type of the field, as it is written there.
+    """
+    flags = option.flags or f"--{name.replace('_', '-')}"
+    text = option.help + (f"  [default: {option.default_as}]" if option.default_as else "")
+    default = option.default or option.none_as
+    shown: dict[str, Any] = {"default": default, "show_default": True} if default else {}
+    if "/" in flags:
+        return click.option(flags, name, default=True, show_default=True, help=text)
+    if kind == "bool":
+        return click.option(flags, name, is_flag=True, help=text)
+    if kind.startswith("tuple"):
+        shown = {"metavar": option.metavar, "multiple": True, "callback": keys_and_values}
+    elif option.choices:
+        choices = [choice or option.none_as for choice in option.choices]
+        shown["type"] = click.Choice([choice for choice in choices if choice])
+    else:
+        shown |= {"metavar": "N", "type": click.IntRange(min=option.least)}
+    if option.is_swept:
+        shown |= {"default": (option.default,), "multiple": True}
+    return click.option(flags, name, help=text, **shown)
+
+
+def _value(option: Option, given: Any) -> Any:
+    """Return the value of a field of the settings for what an option was given."""
+    if "/" in option.flags:
+        return option.choices[0 if given else 1]
+    if isinstance(option.default, bool):
+        return given != option.default
+    if given is None or (option.none_as and given == option.none_as):
+        return option.default
+    return given
+
+
+_KINDS = {item.name: str(item.type) for item in fields(Settings)}
+_OPTIONS = options(Settings)
 configuration_options = _all(
-    click.option(
-        "--batch-size",
-        "batch_sizes",
-        metavar="N",
-        type=click.IntRange(min=1),
-        multiple=True,
-        default=(4,),
-        show_default=True,
-        help="Batch size; repeat it to profile each.",
-    ),
-    click.option(
-        "--image-size",
-        metavar="N",
-        type=click.IntRange(min=1),
-        default=None,
-        help="Height and width of images.  [default: the model's own]",
-    ),
-    click.option(
-        "--seq-len",
-        metavar="N",
-        type=click.IntRange(min=1),
-        default=None,
-        help="Tokens in a sequence.  [default: the zoo's or the model's own]",
-    ),
-    click.option(
-        "--set",
-        "overrides",
-        metavar="KEY=VALUE",
-        multiple=True,
-        callback=keys_and_values,
-        help="Change a model's configuration; repeatable.",
-    ),
-    click.option(
-        "--train/--eval", "train", default=True, show_default=True, help="Mode of the model."
-    ),
-    click.option("--forward-only", is_flag=True, help="Leave out the backward pass."),
-    click.option("--input-grad", is_flag=True, help="Compute gradients of the inputs, too."),
-    click.option(
-        "--dtype",
-        type=click.Choice(DTYPES),
-        default="float32",
-        show_default=True,
-        help="Type of parameters and of floating inputs.",
-    ),
-    click.option(
-        "--target",
-        type=click.Choice(TARGETS),
-        default="cuda",
-        show_default=True,
-        help="Device that the profile is for; none is needed.",
-    ),
-    click.option(
-        "--attention",
-        type=click.Choice(ATTENTIONS),
-        default="auto",
-        show_default=True,
-        help="Kernel of scaled dot-product attention.",
-    ),
-    click.option(
-        "--autocast",
-        type=click.Choice([name for name in AUTOCASTS if name]),
-        help="Run under automatic mixed precision.",
-    ),
-    click.option(
-        "--optimizer",
-        type=click.Choice(["none", *(name for name in OPTIMIZERS if name)]),
-        default="none",
-        show_default=True,
-        help="Add its step after the backward pass.",
-    ),
-    click.option(
-        "--capture",
-        type=click.Choice(CAPTURES),
-        default="auto",
-        show_default=True,
-        help="Run on the meta device, there with drawn values, or for real on the CPU with seeded "
-        "ones.",
-    ),
-    click.option(
-        "--assume",
-        type=click.Choice([name for name in ASSUMPTIONS if name]),
-        help="Where a size depends on unknown values: keep-all takes every predicate for true.",
-    ),
+    *(_declared(name, option, _KINDS[name]) for name, option in _OPTIONS.items())
 )
 
 user_options = _all(
@@ -281,31 +237,16 @@ run_options = _all(
 )
 
 
-def settings_asked(options: dict[str, Any]) -> list[Settings]:
-    """Return a configuration for each batch size that is asked for.
+def settings_asked(given: dict[str, Any]) -> list[Settings]:
+    """Return a configuration for each value of a swept option, such as the batch size.
 
     Raises:
         ValueError: if options exclude each other.
     """
-    return [
-        Settings(
-            batch_size=batch_size,
-            image_size=options["image_size"] or 0,
-            seq_len=options["seq_len"] or 0,
-            overrides=options["overrides"],
-            mode="train" if options["train"] else "eval",
-            backward=not options["forward_only"],
-            input_grad=options["input_grad"],
-            dtype=options["dtype"],
-            target=options["target"],
-            attention=options["attention"],
-            autocast=options["autocast"] or "",
-            optimizer="" if options["optimizer"] == "none" else options["optimizer"],
-            capture=options["capture"],
-            assume=options["assume"] or "",
-        )
-        for batch_size in dict.fromkeys(options["batch_sizes"])
-    ]
+    values = {name: _value(one, given[name]) for name, one in _OPTIONS.items() if not one.is_swept}
+    swept = [name for name, one in _OPTIONS.items() if one.is_swept]
+    sweeps = product(*(dict.fromkeys(given[name]) for name in swept))
+    return [Settings(**values, **dict(zip(swept, sweep, strict=True))) for sweep in sweeps]
 
 
 def is_asked(context: click.Context, name: str) -> bool:
@@ -319,26 +260,24 @@ def user_asked(context: click.Context) -> UserModel | None:
     Raises:
         click.UsageError: if options do not go together.
     """
-    options = context.params
-    named = [name for name in options["include"] if ":" in name]
+    given = context.params
+    named = [name for name in given["include"] if ":" in name]
     asks_zoo = is_asked(context, "zoo_name")
-    if options["zoo_name"] == "user" or (named and not asks_zoo):
-        if not options["include"]:
+    if given["zoo_name"] == "user" or (named and not asks_zoo):
+        if not given["include"]:
             raise click.UsageError("--zoo user needs --model package.module:factory")
-        if len(named) < len(options["include"]) and not asks_zoo:
+        if len(named) < len(given["include"]) and not asks_zoo:
             raise click.UsageError(
                 f"--model {named[0]} is of your own, and the others are not: profile them one "
                 "by one"
             )
-        _refuse(
-            context, ("exclude", "image_size", "seq_len", "overrides"), "is for models of a zoo"
-        )
+        _refuse(context, ("exclude", *OF_MODEL.values()), "is for models of a zoo")
         return UserModel(
-            args=options["args"],
-            kwargs=options["kwargs"],
-            inputs=options["inputs"],
-            inputs_from=options["inputs_from"],
-            module_path=tuple(str(Path(folder).absolute()) for folder in options["module_path"]),
+            args=given["args"],
+            kwargs=given["kwargs"],
+            inputs=given["inputs"],
+            inputs_from=given["inputs_from"],
+            module_path=tuple(str(Path(folder).absolute()) for folder in given["module_path"]),
             user_dtype=not is_asked(context, "dtype"),
         )
     _refuse(

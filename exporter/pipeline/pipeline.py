@@ -17,7 +17,10 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from exporter.pipeline.worker import Worker
 from store import head_revision
+from store.columns import columns
 from store.errors import InvalidProfile, ProfileExists
+from store.records import ProfileInfo
+from store.settings import run_values
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
@@ -81,14 +84,17 @@ class Report:
     interrupted: int = 0  # the number of the signal that ended the run, 0: none
 
 
-# What tells stored profiles apart, as known before tracing. The input follows from these.
-_STORED = """
-    SELECT p.assumption, p.capture, p.torch_version, p.batch_size, p.dtype,
-           m.zoo, m.name, m.package, m.package_version, m.config, p.exporter_version,
-           p.mode, p.backward, p.input_grad, p.target, p.attention, p.autocast, p.optimizer
+# What tells stored profiles apart, as known before tracing; the input follows from these.
+_COMPARED = {
+    item.name: item.stored_name
+    for item in columns(ProfileInfo)
+    if item.name == "capture" or not (item.declared.is_outcome or item.name == "input_spec")
+}
+_STORED = f"""
+    SELECT {", ".join(_COMPARED.values())}
     FROM profiles AS p JOIN models AS m ON m.model_id = p.model_id
     WHERE p.schema_version = :schema_version
-"""
+"""  # noqa: S608 - our own columns
 
 
 def split_stored(jobs: Iterable[Job], store: Store) -> tuple[list[Job], list[Job]]:
@@ -98,12 +104,15 @@ def split_stored(jobs: Iterable[Job], store: Store) -> tuple[list[Job], list[Job
     """
     _, rows = store.query(_STORED, {"schema_version": head_revision()})
     stored: set[tuple[Any, ...]] = set()
-    for kind, capture, torch_version, batch_size, dtype, *settings in rows:
+    for row in rows:
+        values = dict(zip(_COMPARED, row, strict=True))
+        values["torch_version"] = _public(values["torch_version"])
         # What the user's code decides is not known before: it answers to anything.
-        for batch in (batch_size, _ANY):
-            for number_format in (dtype, _ANY):
-                rest = (_public(torch_version), batch, number_format, *settings)
-                stored.update(((kind, capture, *rest), (kind, _ANY, *rest)))
+        for batch_size in (values["batch_size"], _ANY):
+            for dtype in (values["dtype"], _ANY):
+                for capture in (values["capture"], _ANY):
+                    known = {"batch_size": batch_size, "dtype": dtype, "capture": capture}
+                    stored.add(_key(values | known))
     missing: list[Job] = []
     there: list[Job] = []
     for job in jobs:
@@ -118,15 +127,19 @@ def _identities(job: Job) -> Iterator[tuple[Any, ...]]:
     """Yield what a profile of the job may be stored as."""
     asked = job.settings
     user = asked.user
-    rest = (
-        _public(version("torch")),
-        _ANY if user and user.user_batch else asked.batch_size,
-        _ANY if user and user.user_dtype else asked.dtype,
-        job.zoo, job.model, job.package, version(job.package) if job.package else "",
-        asked.config(), version("export-profiles"),
-        asked.mode, asked.backward, asked.input_grad, asked.target, asked.attention,
-        asked.autocast, asked.optimizer,
-    )  # fmt: skip
+    values = run_values(asked) | {
+        "zoo": job.zoo,
+        "model": job.model,
+        "package": job.package,
+        "package_version": version(job.package) if job.package else "",
+        "config": asked.config(),
+        "torch_version": _public(version("torch")),
+        "exporter_version": version("export-profiles"),
+    }
+    if user and user.user_batch:
+        values["batch_size"] = _ANY
+    if user and user.user_dtype:
+        values["dtype"] = _ANY
     # An assumption is stored where the model needed one; where it needed none, it ran on meta.
     assumed = asked.assume or "drawn-values"
     kinds = {
@@ -136,7 +149,11 @@ def _identities(job: Job) -> Iterator[tuple[Any, ...]]:
         "real": (("", "real"), ("seeded-values", "real")),
     }
     for kind, capture in kinds[asked.capture]:
-        yield (kind, capture, *rest)
+        yield _key(values | {"assumption": kind, "capture": capture})
+
+
+def _key(values: dict[str, Any]) -> tuple[Any, ...]:
+    return tuple(values[name] for name in _COMPARED)
 
 
 def _public(text: str) -> str:

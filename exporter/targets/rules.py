@@ -15,7 +15,7 @@ from exporter.targets.common import common_kernels
 from exporter.targets.cpu import CPU_KERNELS
 from exporter.targets.cuda import cuda_kernels
 from exporter.targets.kernel import Kernel
-from store.records import TARGETS
+from store.settings import TARGETS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

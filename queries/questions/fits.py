@@ -12,7 +12,9 @@ from queries.devices import device_named, list_devices
 from queries.errors import QuestionError
 from queries.fetch import profile_exists, rows_of, values_of
 from queries.tables import field_names, table_of, write_table
+from store.columns import names
 from store.command import database_option
+from store.settings import RunSettings
 
 if TYPE_CHECKING:
     from store import Store
@@ -67,17 +69,17 @@ SELECT param_bytes, buffer_bytes, input_bytes, kept_bytes, peak_bytes, peak_rese
        workspace_bytes
 FROM profile_totals
 """
-_SIBLINGS = """
+# of one model under the same settings, whatever their batch size
+_SAME = " AND ".join(f"q.{name} = p.{name}" for name in names(RunSettings) if name != "batch_size")
+_SIBLINGS = f"""
 SELECT q.profile_id, q.batch_size, q.kept_bytes, q.peak_bytes,
        q.peak_reserved_bytes, q.workspace_bytes
 FROM profiles p
 JOIN models m ON m.model_id = p.model_id
 JOIN models n ON n.zoo = m.zoo AND n.name = m.name AND n.config = m.config
-JOIN profiles q ON q.model_id = n.model_id AND q.dtype = p.dtype AND q.mode = p.mode
-  AND q.target = p.target AND q.backward = p.backward AND q.input_grad = p.input_grad
-  AND q.attention = p.attention AND q.autocast = p.autocast AND q.optimizer = p.optimizer
+JOIN profiles q ON q.model_id = n.model_id AND {_SAME}
 WHERE p.profile_id = :profile_id ORDER BY q.batch_size, q.profile_id
-"""
+"""  # noqa: S608 - our own columns
 _STATE = """
 SELECT size_bytes FROM storages
 WHERE profile_id = :profile_id AND storage_class = 'optimizer' AND is_host = 0

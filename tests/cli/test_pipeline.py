@@ -17,6 +17,7 @@ from exporter.pipeline.worker import Worker
 from exporter.settings import Settings, UserModel
 from store import open_store
 from store.records import Profile
+from store.settings import options
 from tools.revision_database import small_profile
 
 ASKED = Settings(batch_size=2, image_size=64)
@@ -64,21 +65,21 @@ def test_stored_profile_is_skipped(build, tmp_path) -> None:
         assert split_stored([JOB], store) == ([], [JOB])
 
 
-@pytest.mark.parametrize(
-    "other",
-    [
-        {"batch_size": 3},
-        {"image_size": 0},
-        {"mode": "eval"},
-        {"backward": False},
-        {"input_grad": True},
-        {"dtype": "bfloat16"},
-        {"target": "cpu"},
-        {"attention": "math"},
-        {"autocast": "float16"},
-        {"optimizer": "sgd"},
-    ],
-)
+def other_values():
+    """Yield another value for each option that is stored, by its name."""
+    for name, option in options(Settings).items():
+        value = getattr(ASKED, name)
+        if name in ("capture", "assume"):  # a stored profile may answer several, see below
+            continue
+        if option.choices:
+            yield {name: next(choice for choice in option.choices if choice != value)}
+        elif isinstance(value, tuple):
+            yield {name: (("depth", "9"),)}
+        else:
+            yield {name: not value if isinstance(value, bool) else value + 1}
+
+
+@pytest.mark.parametrize("other", list(other_values()), ids=lambda other: next(iter(other)))
 def test_other_settings_are_missing(other, tmp_path) -> None:
     """A job that differs in one setting only is not taken for stored."""
     job = replace(JOB, settings=replace(ASKED, **other))
