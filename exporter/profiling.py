@@ -243,20 +243,16 @@ def _run(
                 tensor.requires_grad_()
     if factory is None and settings.optimizer:
         factory = _optimizer(settings.optimizer, settings.target)
-    autocast = getattr(torch, settings.autocast) if settings.autocast else None
-    options = {"autocast": autocast} if autocast is not None else {}
-    rules = device_rules(settings.target, attention=settings.attention, **options)
     try:
-        with rules:
+        with device_rules(settings):
             return record_run(
                 model,
                 args,
                 kwargs,
+                settings,
                 input_names=_input_names(model, args, kwargs),
-                backward=settings.backward,
                 optimizer=factory,
                 device=device,
-                target=settings.target,
                 assume=assume,
             )
     except Exception as error:

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -23,6 +23,9 @@ from exporter.capture.state import Recording, TensorRecord
 from exporter.targets.autocast import end_autocast
 from store.collector import gc_paused
 from store.records import TENSOR, TENSOR_USE
+
+if TYPE_CHECKING:
+    from store.settings import RunSettings
 
 OptimizerFactory = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
 
@@ -86,12 +89,11 @@ def record_run(
     model: nn.Module,
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
+    settings: RunSettings,
     *,
     input_names: list[str],
-    backward: bool,
     optimizer: OptimizerFactory | None,
     device: torch.device,
-    target: str,
     use_memo: bool = True,
     assume: str = "",
 ) -> Run:
@@ -103,11 +105,10 @@ def record_run(
         model: on ``device``, in the mode that is to be recorded.
         args: positional inputs; every tensor becomes an input of the graph.
         kwargs: named inputs.
+        settings: how the model is run; ``target`` is the device that is modelled.
         input_names: one name per input tensor, in the order of ``tensors_in((args, kwargs))``.
-        backward: whether to run backward from ones for every differentiable output.
         optimizer: makes the optimizer whose one step is recorded.
         device: meta, or cpu for a real run.
-        target: the device that is modelled, one of ``store.records.TARGETS``.
         use_memo: whether remembered signatures replace meta kernels.
         assume: what is assumed of values that nobody knows, a policy of ``capture.drawn``;
             "": nothing, and asking for them fails.
@@ -115,8 +116,8 @@ def record_run(
     # Kernels written in Python import it at their first call; what fails inside that import keeps
     # the frames that it interrupts, and with them operands, alive.
     importlib.import_module("torch._dynamo")
-    memo = memo_of(target)
-    recording = Recording(memo.specs, device, target=target)
+    memo = memo_of(settings.target)
+    recording = Recording(memo.specs, device, target=settings.target)
     calls = CallTracker(recording, model)
     run = Run(recording, calls)
     for storage_class, path, tensor in storages_in_move_order(model):
@@ -144,7 +145,7 @@ def record_run(
             stack.callback(calls.detach)
             stack.enter_context(calls)
             stack.enter_context(mode)
-            _record(run, model, args, kwargs, backward=backward, optimizer=optimizer)
+            _record(run, model, args, kwargs, settings, optimizer)
     finally:
         recording.open = False
         while run.graph:
@@ -158,8 +159,7 @@ def _record(
     model: nn.Module,
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
-    *,
-    backward: bool,
+    settings: RunSettings,
     optimizer: OptimizerFactory | None,
 ) -> None:
     recording, calls = run.recording, run.calls
@@ -172,7 +172,7 @@ def _record(
         run.saved, run.graph = saved_tensors(recording, outputs)
         recording.backfill_late_storages()
         run.forward_end_bytes = recording.live_bytes
-        if not backward:
+        if not settings.backward:
             recording.close()  # before the outputs go: they outlive the recording
             return
         recording.phase, recording.role = "backward", "gradient"

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 aten = torch.ops.aten
 
-ATTENTION_CHOICES = ("auto", "flash", "efficient", "math")
 
 HALF_DTYPES = (torch.float16, torch.bfloat16)
 FLASH_HEAD_DIM_MULTIPLE = 8
@@ -356,6 +355,6 @@ def cuda_attention(choice: str) -> Kernel:
     """Return the rule for ``scaled_dot_product_attention`` on CUDA.
 
     Args:
-        choice: one of ``ATTENTION_CHOICES``; a named kernel runs where it can, and math elsewhere.
+        choice: ``RunSettings.attention``; a named kernel runs where it can, and math elsewhere.
     """
     return _rule(lambda call: _run_on_cuda(call, choice))

@@ -9,16 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from exporter.targets.attention import ATTENTION_CHOICES, HALF_DTYPES
 from exporter.targets.autocast import autocast_rules
 from exporter.targets.common import common_kernels
 from exporter.targets.cpu import CPU_KERNELS
 from exporter.targets.cuda import cuda_kernels
 from exporter.targets.kernel import Kernel
-from store.settings import TARGETS
+from store.settings import check_options
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from store.settings import RunSettings
 
 _active = threading.Lock()
 
@@ -64,36 +65,29 @@ def _kernels(target: str, attention: str) -> tuple[Kernel, ...]:
 
 
 @contextlib.contextmanager
-def device_rules(
-    target: str, *, attention: str = "auto", autocast: torch.dtype | None = None
-) -> Iterator[None]:
+def device_rules(settings: RunSettings) -> Iterator[None]:
     """Return a context in which meta tensors run what a device would run.
 
     The rules are kernels in torch's dispatcher, so they also reach calls inside leaf modules and
     C++ code. They hold for meta tensors of all threads, and are gone when the context is left.
 
     Args:
-        target: one of ``store.records.TARGETS``; ``meta`` only does what every device does.
-        attention: one of ``ATTENTION_CHOICES``, for the target ``cuda``.
-        autocast: runs the forward pass as in ``torch.autocast(target, autocast)``, until
+        settings: of these, ``target`` says which device; ``meta`` only does what every device does.
+            ``attention`` is for the target ``cuda``. ``autocast`` runs the forward pass as in
+            ``torch.autocast(target, autocast)``, until
             :func:`exporter.targets.autocast.end_autocast` is called. A region that the model
             enters itself works as well, for the target ``cuda`` only where torch sees a GPU:
             without one, torch refuses to switch it on.
 
     Raises:
-        ValueError: if the target or the attention is unknown, or autocast has no such dtype.
+        ValueError: if one of them is none of its choices, or meta is to run under autocast.
         RuntimeError: if rules are already in force.
     """
-    if target not in TARGETS:
-        raise ValueError(f"unknown target {target!r}; choose one of {', '.join(TARGETS)}")
-    if attention not in ATTENTION_CHOICES:
-        choices = ", ".join(ATTENTION_CHOICES)
-        raise ValueError(f"unknown attention {attention!r}; choose one of {choices}")
-    if autocast is not None and (target == "meta" or autocast not in HALF_DTYPES):
-        raise ValueError(
-            f"no autocast to {autocast} for the target {target!r};"
-            " choose bfloat16 or float16 for cuda or cpu"
-        )
+    check_options(settings)
+    target, attention = settings.target, settings.attention
+    autocast = getattr(torch, settings.autocast) if settings.autocast else None
+    if autocast is not None and target == "meta":
+        raise ValueError(f"no autocast to {autocast} for the target 'meta'; choose cuda or cpu")
     if not _active.acquire(blocking=False):
         raise RuntimeError("device rules are already in force; leave them before entering others")
     try:

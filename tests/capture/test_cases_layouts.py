@@ -12,6 +12,7 @@ from torch import nn
 
 from exporter import profile_model
 from exporter.targets.rules import device_rules
+from store.settings import RunSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -68,7 +69,7 @@ def test_convolution_passes_the_layout_on_as_real_kernels_do(name: str, target: 
     for x_kind, w_kind, g_kind in product(kinds, kinds[: 1 if rank == 1 else 2], kinds):
         x, w = image(x_kind, *shape), image(w_kind, *weight_shape)
         real = run(x, w, g_kind, lambda t: t)
-        with device_rules(target):
+        with device_rules(RunSettings(target=target)):
             assert run(to_meta(x), to_meta(w), g_kind, to_meta) == real, (x_kind, w_kind, g_kind)
 
 

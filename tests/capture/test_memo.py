@@ -35,16 +35,15 @@ def _record(zoo: str, name: str, *, use_memo: bool) -> Run:
     dtype = "bfloat16" if name in HALF else "float32"
     settings = Settings(batch_size=2, dtype=dtype, overrides=options)
     built = load_zoo(zoo).build(name, settings)
-    with device_rules("cuda"):
+    with device_rules(settings):
         return runs.record_run(
             built.model,
             built.args,
             built.kwargs,
+            settings,
             input_names=[f"x{i}" for i in range(len(tensors_in((built.args, built.kwargs))))],
-            backward=True,
             optimizer=lambda parameters: torch.optim.Adam(parameters, foreach=True),
             device=torch.device("meta"),
-            target="cuda",
             use_memo=use_memo,
         )
 

@@ -9,6 +9,7 @@ from rules_cases import FLOATS, check, shapes, tensors
 
 from exporter.meta_rules import linear, training, vision
 from exporter.targets.rules import device_rules
+from store.settings import RunSettings
 
 aten = torch.ops.aten
 FLAGS = st.booleans()
@@ -120,7 +121,7 @@ def test_contraction_rules_equal_the_meta_kernel(op):
 
     That of convolutions is the one that every target has in place of torch's.
     """
-    with device_rules("meta"):
+    with device_rules(RunSettings(target="meta")):
         check(op, lambda draw: _linear_case(op)(draw, op))
 
 

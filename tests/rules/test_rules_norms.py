@@ -9,6 +9,7 @@ from rules_cases import FLOATS, INTS, check, shapes, tensors
 
 from exporter.meta_rules import norms, reductions
 from exporter.targets.rules import device_rules
+from store.settings import RunSettings
 
 aten = torch.ops.aten
 FLAGS = st.booleans()
@@ -124,7 +125,7 @@ def test_norm_rules_equal_the_meta_kernel(op):
     That of layer norm's backward is the one that every target has in place of torch's, which
     returns the strides of the gradient that comes in where devices return row-major ones.
     """
-    with device_rules("meta"):
+    with device_rules(RunSettings(target="meta")):
         check(op, NORMS[op])
 
 
@@ -157,7 +158,7 @@ def test_layer_norm_has_the_layout_of_a_real_device(kind, gradient):
     def to_meta(t):
         return torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device="meta")
 
-    with device_rules("meta"):
+    with device_rules(RunSettings(target="meta")):
         assert run(to_meta) == run(lambda t: t)
 
 

@@ -9,6 +9,7 @@ from torch.utils._pytree import tree_leaves
 
 from exporter.targets.autocast import end_autocast
 from exporter.targets.rules import device_rules
+from store.settings import RunSettings
 
 WIDTH = 256 * 256
 INPUT = 4 * 256
@@ -48,14 +49,17 @@ def kept_by_three_uses(device):
 @pytest.mark.parametrize("target", ["cuda", "cpu"])
 def test_one_cast_of_a_weight_serves_all_its_uses(target):
     """A bfloat16 copy of 256*256 weights and three bfloat16 inputs of 4*256: 137,216 bytes."""
-    with device_rules(target, autocast=torch.bfloat16):
+    with device_rules(RunSettings(target=target, autocast="bfloat16")):
         assert kept_by_three_uses("meta") == (WIDTH * 2 + 3 * INPUT * 2, torch.bfloat16)
 
 
 @pytest.mark.parametrize("cache", [True, False])
 def test_region_entered_by_the_model_is_followed(cache):
     """``torch.autocast("cpu")`` inside the rules acts on meta; without cache two copies stay."""
-    with device_rules("cpu"), torch.autocast("cpu", torch.bfloat16, cache_enabled=cache):
+    with (
+        device_rules(RunSettings(target="cpu")),
+        torch.autocast("cpu", torch.bfloat16, cache_enabled=cache),
+    ):
         kept = kept_by_three_uses("meta")
     copies = 1 if cache else 2
     assert kept == (copies * WIDTH * 2 + 3 * INPUT * 2, torch.bfloat16)
@@ -64,7 +68,7 @@ def test_region_entered_by_the_model_is_followed(cache):
 def test_region_switched_off_inside_stays_single():
     """A region with ``enabled=False`` inside runs in single precision."""
     x = torch.empty(4, 4, device="meta")
-    with device_rules("cuda", autocast=torch.float16):
+    with device_rules(RunSettings(target="cuda", autocast="float16")):
         with torch.autocast("cuda", enabled=False):
             assert (x @ x).dtype is torch.float32
         assert (x @ x).dtype is torch.float16
@@ -73,7 +77,7 @@ def test_region_switched_off_inside_stays_single():
 def test_end_of_autocast_drops_copies_and_switches_it_off():
     """After the end the next product is single precision again."""
     x = torch.empty(4, 4, device="meta")
-    with device_rules("cuda", autocast=torch.float16):
+    with device_rules(RunSettings(target="cuda", autocast="float16")):
         assert torch.is_autocast_enabled("cuda")
         end_autocast()
         assert not torch.is_autocast_enabled("cuda")
@@ -83,7 +87,7 @@ def test_end_of_autocast_drops_copies_and_switches_it_off():
 def test_state_is_restored_after_an_error():
     """Autocast is off again, with its dtype as before, and meta tensors are left alone."""
     before = torch.get_autocast_dtype("cuda")
-    with pytest.raises(KeyError), device_rules("cuda", autocast=torch.bfloat16):
+    with pytest.raises(KeyError), device_rules(RunSettings(target="cuda", autocast="bfloat16")):
         raise KeyError
     assert not torch.is_autocast_enabled("cuda")
     assert torch.get_autocast_dtype("cuda") is before
@@ -93,11 +97,14 @@ def test_state_is_restored_after_an_error():
 
 
 @pytest.mark.parametrize(
-    ("target", "dtype"), [("meta", torch.bfloat16), ("cuda", torch.float32)]
+    ("target", "dtype"), [("meta", "bfloat16"), ("cuda", "float32")]
 )  # fmt: skip
 def test_autocast_without_sense_is_refused(target, dtype):
     """The target and the dtype are named."""
-    with pytest.raises(ValueError, match="no autocast"), device_rules(target, autocast=dtype):
+    with (
+        pytest.raises(ValueError, match=r"autocast .*(meta|float32)"),
+        device_rules(RunSettings(target=target, autocast=dtype)),
+    ):
         pass
 
 
@@ -146,7 +153,7 @@ def test_call_casts_as_on_a_real_cpu(name):
         return out.dtype, out.shape, casts
 
     expected = run("cpu")
-    with device_rules("cpu"):
+    with device_rules(RunSettings(target="cpu")):
         assert run("meta") == expected
 
 
@@ -166,7 +173,7 @@ CUDA_DTYPES = {
 def test_call_has_the_dtype_of_torchs_table_for_cuda(name):
     """Output dtypes follow the operator reference of torch's documentation of autocast."""
     x = torch.empty(4, 4, device="meta")
-    with device_rules("cuda", autocast=torch.float16):
+    with device_rules(RunSettings(target="cuda", autocast="float16")):
         assert CALLS[name](x).dtype is CUDA_DTYPES[name]
 
 
@@ -174,7 +181,7 @@ def test_recurrent_layer_runs_in_half_precision():
     """CuDNN gets weights, input and states in half precision; gradients are single again."""
     layer = nn.LSTM(4, 5, device="meta")
     x = torch.empty(3, 2, 4, device="meta", requires_grad=True)
-    with device_rules("cuda", autocast=torch.float16):
+    with device_rules(RunSettings(target="cuda", autocast="float16")):
         out = layer(x)[0]
         assert out.dtype is torch.float16
         end_autocast()

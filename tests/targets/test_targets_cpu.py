@@ -8,6 +8,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from exporter.targets.rules import device_rules
+from store.settings import RunSettings
 
 
 class Operators(TorchDispatchMode):
@@ -153,7 +154,7 @@ def _no_fast_path():
 def test_meta_runs_what_a_real_cpu_runs(name, train, grad):
     """Operators, shapes, dtypes of forward and backward, and kept bytes, are those of a CPU."""
     expected = observe("cpu", CASES[name], train=train, grad=grad)
-    with device_rules("cpu"):
+    with device_rules(RunSettings(target="cpu")):
         assert observe("meta", CASES[name], train=train, grad=grad) == expected
 
 
@@ -161,6 +162,6 @@ def test_ctc_loss_has_a_backward():
     """Torch has no meta kernel for the gradient of CTC loss; the rules have."""
     scores = torch.zeros(5, 2, 4, device="meta", requires_grad=True)
     targets = torch.ones(2, 3, dtype=torch.long, device="meta")
-    with device_rules("cpu"):
+    with device_rules(RunSettings(target="cpu")):
         F.ctc_loss(scores, targets, (5, 5), (3, 3)).backward()
     assert scores.grad.shape == (5, 2, 4)

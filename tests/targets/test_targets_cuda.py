@@ -15,6 +15,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from exporter.targets.recurrent_cuda import LSTM, reserve_bytes
 from exporter.targets.rules import device_rules
+from store.settings import RunSettings
 
 
 class Operators(TorchDispatchMode):
@@ -138,7 +139,7 @@ MODULES = {
 def test_forward_runs_what_fake_cuda_runs(name, train, grad):
     """Operators, shapes, dtypes and saved bytes equal those of fake CUDA tensors."""
     expected = observe("cuda", MODULES[name], train=train, grad=grad)
-    with device_rules("cuda"):
+    with device_rules(RunSettings(target="cuda")):
         assert observe("meta", MODULES[name], train=train, grad=grad) == expected
 
 
@@ -151,7 +152,7 @@ def heads(*shape, dtype=torch.float16):
 def test_attention_in_half_precision_keeps_output_and_log_sum_exp(length, fused):
     """Flash attention keeps 8*S*64*2 + 8*S*4 bytes, a two-word random state and an empty scalar."""
     qkv = heads(1, 8, length, 64)
-    with device_rules("cuda"):
+    with device_rules(RunSettings(target="cuda")):
         kept, _ = saved_bytes(lambda: F.scaled_dot_product_attention(*qkv), *qkv)
     assert kept == fused + 16 + 8
 
@@ -159,7 +160,7 @@ def test_attention_in_half_precision_keeps_output_and_log_sum_exp(length, fused)
 def test_attention_in_single_precision_pads_its_log_sum_exp():
     """The memory-efficient kernel rounds the rows of its log-sum-exp up to 32."""
     qkv = heads(1, 2, 40, 8, dtype=torch.float32)
-    with device_rules("cuda"):
+    with device_rules(RunSettings(target="cuda")):
         kept, _ = saved_bytes(lambda: F.scaled_dot_product_attention(*qkv), *qkv)
     assert kept == 2 * 40 * 8 * 4 + 2 * 64 * 4 + 8 + 8
 
@@ -167,7 +168,7 @@ def test_attention_in_single_precision_pads_its_log_sum_exp():
 def attention_operators(*shape, dtype=torch.float16, attention="auto", **kwargs):
     """Return the operators of one attention call and its output."""
     qkv = heads(*shape, dtype=dtype)
-    with device_rules("cuda", attention=attention), Operators() as operators:
+    with device_rules(RunSettings(target="cuda", attention=attention)), Operators() as operators:
         out = F.scaled_dot_product_attention(*qkv, **kwargs)
     return operators.names, out
 
@@ -186,7 +187,7 @@ def test_attention_with_a_mask_is_memory_efficient():
     mask = torch.empty(16, 13, dtype=torch.bool, device="meta")
     query = torch.empty(1, 2, 16, 8, dtype=torch.half, device="meta")
     key = torch.empty(1, 2, 13, 8, dtype=torch.half, device="meta")
-    with device_rules("cuda"), Operators() as operators:
+    with device_rules(RunSettings(target="cuda")), Operators() as operators:
         F.scaled_dot_product_attention(query, key, key, attn_mask=mask)
     assert operators.names[-4:] == [
         "constant_pad_nd",
@@ -237,7 +238,7 @@ def test_attention_counts_the_same_flops_with_grouped_heads():
     """Six query heads over two key heads: 12,288 forward; the fused backward does five products."""
     query = torch.empty(2, 6, 8, 8, device="meta", dtype=torch.half, requires_grad=True)
     key = torch.empty(2, 2, 8, 8, device="meta", dtype=torch.half, requires_grad=True)
-    with device_rules("cuda"):
+    with device_rules(RunSettings(target="cuda")):
         with FlopCounterMode(display=False) as forward:
             out = F.scaled_dot_product_attention(query, key, key, enable_gqa=True)
         with FlopCounterMode(display=False) as backward:
@@ -251,7 +252,7 @@ def test_attention_counts_the_same_flops_with_grouped_heads():
 def test_attention_backward_is_fused(dtype):
     """Backward of a fused attention is one operator with gradients of all three inputs."""
     qkv = heads(1, 2, 16, 8, dtype=dtype)
-    with device_rules("cuda"):
+    with device_rules(RunSettings(target="cuda")):
         out = F.scaled_dot_product_attention(*qkv)
         with Operators() as operators:
             out.backward(torch.empty_like(out))
@@ -266,7 +267,7 @@ def test_batch_norm_keeps_statistics_only_in_training(target, train, kept):
     """Eight channels: two vectors of 32 bytes in training, nothing in eval."""
     norm = nn.BatchNorm2d(8, device="meta").train(train)
     x = torch.empty(2, 8, 4, 4, device="meta", requires_grad=True)
-    with device_rules(target):
+    with device_rules(RunSettings(target=target)):
         saved, out = saved_bytes(lambda: norm(x), x, *norm.parameters(), *norm.buffers())
         out.backward(torch.empty_like(out))
     assert saved == kept
@@ -277,7 +278,7 @@ def test_dropout_inside_a_fused_module_keeps_one_byte_per_element():
     """Dropout of attention weights, called from C++, runs the fused kernel as well."""
     attention = nn.MultiheadAttention(8, 2, dropout=0.5, device="meta")
     x = torch.empty(4, 2, 8, device="meta")
-    with device_rules("cuda", attention="math"), Operators() as operators:
+    with device_rules(RunSettings(target="cuda", attention="math")), Operators() as operators:
         attention(x, x, x, need_weights=False)
     assert "native_dropout" in operators.names
     assert "bernoulli_" not in operators.names
@@ -288,7 +289,7 @@ def test_recurrent_layer_is_one_operator_forward_and_backward(factory):
     """Two bidirectional layers with dropout: ``_cudnn_rnn`` and its backward, all gradients."""
     layer = factory(4, 5, 2, bidirectional=True, dropout=0.1, device="meta")
     x = torch.empty(3, 2, 4, device="meta", requires_grad=True)
-    with device_rules("cuda"), Operators() as operators:
+    with device_rules(RunSettings(target="cuda")), Operators() as operators:
         out = layer(x)[0]
         out.backward(torch.empty_like(out))
     assert out.shape == (3, 2, 10)
@@ -301,7 +302,7 @@ def test_recurrent_layer_keeps_output_states_and_reserve_but_no_weights():
     """One LSTM layer, 3 steps of batch 2, width 5: reserve 3*2*5*5*4, output and two states."""
     layer = nn.LSTM(4, 5, device="meta")
     x = torch.empty(3, 2, 4, device="meta", requires_grad=True)
-    with device_rules("cuda"):
+    with device_rules(RunSettings(target="cuda")):
         kept, _ = saved_bytes(lambda: layer(x), x, *layer.parameters())
     reserve = 3 * 2 * 5 * 5 * 4
     assert kept == reserve + 3 * 2 * 5 * 4 + 2 * (1 * 2 * 5 * 4)
@@ -325,7 +326,7 @@ def test_reserve_holds_gates_cell_layer_outputs_and_dropout_mask():
 def test_recurrent_backward_in_eval_mode_is_refused_as_cudnn_does():
     """CuDNN keeps nothing for backward in eval mode."""
     layer = nn.GRU(4, 5, device="meta").eval()
-    with device_rules("cuda"):
+    with device_rules(RunSettings(target="cuda")):
         out = layer(torch.empty(3, 2, 4, device="meta"))[0]
         with pytest.raises(RuntimeError, match="training mode"):
             out.sum().backward()
@@ -337,7 +338,7 @@ def test_packed_sequences_run_through_cudnn(factory):
     layer = factory(4, 5, device="meta")
     data = torch.empty(6, 4, device="meta")
     packed = nn.utils.rnn.PackedSequence(data, torch.tensor([3, 2, 1]))
-    with device_rules("cuda"), Operators() as operators:
+    with device_rules(RunSettings(target="cuda")), Operators() as operators:
         out, _ = layer(packed)
     assert out.data.shape == (6, 5)
     assert "_cudnn_rnn" in operators.names
@@ -347,7 +348,7 @@ def test_lstm_cell_without_bias_is_fused():
     """Torch's own meta kernel of the fused cell insists on biases; a device does not."""
     cell = nn.LSTMCell(8, 5, bias=False, device="meta")
     x = torch.empty(4, 8, device="meta", requires_grad=True)
-    with device_rules("cuda"), Operators() as operators:
+    with device_rules(RunSettings(target="cuda")), Operators() as operators:
         out, _ = cell(x)
         out.backward(torch.empty_like(out))
     assert "_thnn_fused_lstm_cell" in operators.names
@@ -358,7 +359,7 @@ def test_gru_cell_is_fused_and_keeps_five_values_per_unit():
     """Batch 4, width 5: a workspace of 4*25 floats, and both gates for second derivatives."""
     cell = nn.GRUCell(8, 5, device="meta")
     x, hx = (torch.empty(4, n, device="meta", requires_grad=True) for n in (8, 5))
-    with device_rules("cuda"), Operators() as operators:
+    with device_rules(RunSettings(target="cuda")), Operators() as operators:
         kept, out = saved_bytes(lambda: cell(x, hx), x, hx, *cell.parameters())
         out.backward(torch.empty_like(out))
     assert [n for n in operators.names if "gru" in n] == [
@@ -373,7 +374,7 @@ def test_grid_sampling_by_cudnn_has_shapes_of_input_and_grid():
     """Bilinear, zero-padded, corner-aligned: cuDNN's operator, with both gradients."""
     x = torch.empty(2, 4, 6, 6, device="meta", requires_grad=True)
     grid = torch.empty(2, 3, 5, 2, device="meta", requires_grad=True)
-    with device_rules("cuda"), Operators() as operators:
+    with device_rules(RunSettings(target="cuda")), Operators() as operators:
         out = F.grid_sample(x, grid, align_corners=True)
         out.backward(torch.empty_like(out))
     assert out.shape == (2, 4, 3, 5)
@@ -384,7 +385,7 @@ def test_grid_sampling_by_cudnn_has_shapes_of_input_and_grid():
 def test_mish_backward_is_one_operator():
     """Meta would run nine operators where a device runs one."""
     x = torch.empty(4, 8, device="meta", requires_grad=True)
-    with device_rules("cuda"):
+    with device_rules(RunSettings(target="cuda")):
         out = F.mish(x)
         with Operators() as operators:
             out.backward(torch.empty_like(out))
@@ -395,7 +396,7 @@ def test_rms_norm_backward_returns_both_gradients():
     """The fused kernel's backward is one operator."""
     norm = nn.RMSNorm(8, device="meta")
     x = torch.empty(4, 8, device="meta", requires_grad=True)
-    with device_rules("cuda"), Operators() as operators:
+    with device_rules(RunSettings(target="cuda")), Operators() as operators:
         out = norm(x)
         out.backward(torch.empty_like(out))
     assert "_fused_rms_norm_backward" in operators.names
@@ -409,7 +410,7 @@ def test_multihead_attention_counts_alike_in_all_modes(train, grad):
     attention = nn.MultiheadAttention(8, 2, batch_first=True, device="meta").train(train)
     x = torch.empty(3, 5, 8, device="meta")
     with (
-        device_rules("cuda"),
+        device_rules(RunSettings(target="cuda")),
         FlopCounterMode(display=False) as counter,
         torch.set_grad_enabled(grad),
     ):
@@ -422,7 +423,7 @@ def test_rules_hold_only_inside_and_are_gone_after_an_error():
     x = torch.empty(4, 8, device="meta")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        with pytest.raises(KeyError), device_rules("cuda"):
+        with pytest.raises(KeyError), device_rules(RunSettings(target="cuda")):
             raise KeyError
         with Operators() as operators:
             F.dropout(x, 0.5)
@@ -431,8 +432,11 @@ def test_rules_hold_only_inside_and_are_gone_after_an_error():
 
 def test_rules_inside_rules_are_refused():
     """A second set of rules names the way out, and the first stays in force."""
-    with device_rules("cuda"):
-        with pytest.raises(RuntimeError, match="leave them"), device_rules("cpu"):
+    with device_rules(RunSettings(target="cuda")):
+        with (
+            pytest.raises(RuntimeError, match="leave them"),
+            device_rules(RunSettings(target="cpu")),
+        ):
             pass
         x = torch.empty(4, 8, device="meta")
         with Operators() as operators:
@@ -446,5 +450,8 @@ def test_rules_inside_rules_are_refused():
 )
 def test_unknown_target_or_attention_is_refused(target, attention, named):
     """The word at fault and the choices are named."""
-    with pytest.raises(ValueError, match=named), device_rules(target, attention=attention):
+    with (
+        pytest.raises(ValueError, match=named),
+        device_rules(RunSettings(target=target, attention=attention)),
+    ):
         pass

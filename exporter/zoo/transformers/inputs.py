@@ -172,7 +172,9 @@ def count_features(model: torch.nn.Module, images: dict[str, Any]) -> tuple[int,
     from exporter.capture.run import record_run
     from exporter.model_copy import TensorCopier, copy_inputs
     from exporter.targets.rules import device_rules
+    from store.settings import RunSettings
 
+    settings = RunSettings(target="meta", backward=False)
     meta = torch.device("meta")
     tower = _VisionTower(model).train(model.training)
     images = copy_inputs(images, TensorCopier(meta))
@@ -186,16 +188,15 @@ def count_features(model: torch.nn.Module, images: dict[str, Any]) -> tuple[int,
 
     handle = tower.register_forward_hook(count)
     try:
-        with device_rules("meta"):
+        with device_rules(settings):
             record_run(
                 tower,
                 (),
                 images,
+                settings,
                 input_names=[f"image_{i}" for i in range(len(tensors_in(images)))],
-                backward=False,
                 optimizer=None,
                 device=meta,
-                target="meta",
             )
     except Exception:  # noqa: BLE001 - the text alone is an input, too
         return 0, 0
