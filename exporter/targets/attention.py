@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 aten = torch.ops.aten
 
-
 HALF_DTYPES = (torch.float16, torch.bfloat16)
 FLASH_HEAD_DIM_MULTIPLE = 8
 FLASH_MAX_HEAD_DIM = 256

@@ -1,5 +1,6 @@
 """The zoo of transformers: its names, its inputs, and models that run."""
 
+import gc
 import importlib
 import json
 import os
@@ -8,6 +9,7 @@ import pytest
 import torch
 from zoo_samples import TRANSFORMERS, overrides
 
+from exporter.capture.state import Recording
 from exporter.profiling import profile_built
 from exporter.settings import Settings
 from exporter.zoo.errors import BuildError
@@ -61,6 +63,18 @@ def test_images_take_the_place_of_their_tokens() -> None:
     assert (ids == image).sum(1).tolist() == [256] * 3
     assert ids[:, :256].eq(image).all()
     assert tuple(built.kwargs["pixel_values"].shape) == (3, 3, 224, 224)
+
+
+def test_building_keeps_nothing_of_what_it_runs() -> None:
+    """Counting an image's tokens runs the vision tower: no recording, hook or gradient is left."""
+    gc.collect()
+    before = sum(isinstance(one, Recording) for one in gc.get_objects())
+    built = build_model(zoo, "paligemma", Settings(batch_size=1, seq_len=10))
+    gc.collect()
+    assert sum(isinstance(one, Recording) for one in gc.get_objects()) == before
+    hooked = [path for path, one in built.model.named_modules() if one._forward_hooks]
+    assert hooked == []
+    assert all(parameter.grad is None for parameter in built.model.parameters())
 
 
 def test_token_ids_avoid_special_tokens() -> None:
