@@ -180,11 +180,11 @@ class DrawnMode(OpMode):  # type: ignore[no-untyped-call]
         name = func.overloadpacket.__name__
         reads = [read for read, _ in operands]
         certainty = max((read.value.certainty for read in reads), default=KNOWN)
-        drawn = DRAWN.get(name)
+        drawn = DRAWN.of(func)
         is_drawn = drawn is not None or name.endswith("_backward")
         if is_drawn or info.is_random:
             certainty = max(certainty, self._guess)
-        moments = drawn(seen[0]) if drawn is not None else carried_moments(name, seen[0])
+        moments = drawn(seen[0]) if drawn is not None else carried_moments(func, seen[0])
         call = None
         if not is_drawn and not info.needs_values:
             seed = self._seed(op_id, 0) if info.is_random else None

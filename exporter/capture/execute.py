@@ -35,7 +35,7 @@ def first_run(recorder: Recorder, memo: Memo, signature: Signature) -> Any:
     """Run a signature that the memo does not hold yet, remember it and record it."""
     info, args, recording = signature.info, signature.args, signature.recording
     func = info.func
-    rule = RULES.get(func)
+    rule = RULES.of(func)
     if rule is not None:  # else the kernel is run, and what it takes is looked at there
         _look_at(recording, info, args)
     if (

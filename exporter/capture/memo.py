@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from exporter.capture.specs import Spec, SpecTable
+from exporter.ledger import version
 
 # Detaching is a view that is made above autograd, too: there, ``as_strided`` would be recorded.
 # Shared are outputs on the storage of an earlier one, such as the gradients of a layer's weights.
@@ -50,18 +51,21 @@ class Memo:
 
     def __init__(self, limit: int = 50_000) -> None:
         self.specs = SpecTable()
+        self.ledger_version = version()  # of the facts that the entries rest on
         self.limit = limit
         self.entries: dict[tuple[Any, ...], Entry] = {}
 
     def trim(self) -> None:
-        """Forget everything once the bound is passed; called between recordings only."""
-        if len(self.entries) > self.limit or len(self.specs) > self.limit:
+        """Forget everything once the bound is passed, or a fact has changed; between recordings."""
+        is_full = len(self.entries) > self.limit or len(self.specs) > self.limit
+        if is_full or self.ledger_version != version():
             self.clear()
 
     def clear(self) -> None:
         """Forget everything; between recordings only."""
         self.entries.clear()
         self.specs.clear()
+        self.ledger_version = version()
 
 
 # One per target and default dtype, as these decide what kernels return.

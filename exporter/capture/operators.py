@@ -1,75 +1,59 @@
-"""What is fixed about an operator: read once from its schema."""
+"""What is fixed about an operator: read once from its schema and the ledger."""
 
 from __future__ import annotations
 
 import torch
 
 from exporter.capture.memo import LIST, NOTHING, SINGLE, TUPLE
+from exporter.ledger import Facts, aten_operators, version
 
-# Kernels that write running statistics without saying so in their schema: argument positions.
-_HIDDEN_WRITES = {
-    "aten::native_batch_norm": (3, 4),
-    "aten::cudnn_batch_norm": (3, 4),
-    "aten::miopen_batch_norm": (3, 4),
-}
+HIDDEN_WRITES = Facts[tuple[int, ...]](
+    "positions that it writes to in secret", "says which arguments a schema is silent about writing"
+)
+HIDDEN_WRITES.state(
+    (3, 4), *aten_operators("native_batch_norm cudnn_batch_norm miopen_batch_norm")
+)  # running statistics
 
-# Operators that change a tensor's geometry or storage: their result is not a function of geometry.
-_RESHAPING = frozenset(
-    {
-        "aten::resize_",
-        "aten::resize_as_",
-        "aten::resize_output_",
-        "aten::_resize_output_",
-        "aten::set_",
-        "aten::t_",
-        "aten::transpose_",
-        "aten::squeeze_",
-        "aten::unsqueeze_",
-        "aten::swapaxes_",
-        "aten::swapdims_",
-        "aten::as_strided_",
-        "aten::detach_",
-        "aten::set_data",
-        "aten::_cudnn_rnn_flatten_weight",
-    }
+RESHAPES = Facts[bool](
+    "a place among what reshapes",
+    "says that it changes a tensor's geometry or storage, so that its result is not remembered",
+)
+RESHAPES.state(
+    True,
+    *aten_operators(
+        "resize_ resize_as_ _resize_output_ set_ t_ transpose_ squeeze_ unsqueeze_"
+        " swapaxes_ swapdims_ as_strided_ detach_ set_data _cudnn_rnn_flatten_weight"
+    ),
 )
 
-
-_SELECTING = frozenset(
-    {
-        "aten::index",
-        "aten::index_put",
-        "aten::index_put_",
-        "aten::_index_put_impl_",
-        "aten::_unsafe_index",
-        "aten::_unsafe_index_put",
-    }
+SELECTS = Facts[bool](
+    "a place among what selects", "says that its size depends on values where an index is a mask"
+)
+SELECTS.state(
+    True,
+    *aten_operators("index index_put index_put_ _index_put_impl_ _unsafe_index _unsafe_index_put"),
 )
 
-# Operators that say nowhere in their tags that the size of their result depends on values.
-_SIZED_BY_VALUES = frozenset({"torchvision::nms", "torchvision::qnms"})
+SIZED_BY_VALUES = Facts[bool](
+    "a place among what values size", "says what no tag says: its size depends on values"
+)
+SIZED_BY_VALUES.state(True, "torchvision::nms", "torchvision::qnms")
 
-# Views that say of themselves that their values are to be conjugated or negated.
-_LAZY = frozenset({"aten::_conj", "aten::_neg_view"})
+LAZY_VIEWS = Facts[bool](
+    "a place among lazy views", "says that its result is conjugated or negated when it is read"
+)
+LAZY_VIEWS.state(True, *aten_operators("_conj _neg_view"))
 
-# Values that follow from an operand's geometry alone, and guards against values out of range.
-_GEOMETRY_ONLY = frozenset(
-    f"aten::{name}"
-    for name in (
-        "zeros_like",
-        "ones_like",
-        "full_like",
-        "new_zeros",
-        "new_ones",
-        "new_full",
-        "isinf",
-        "isnan",
-        "eq",
-        "ne",
-        "empty",
-        "new_empty",
-        "empty_like",
-    )
+GEOMETRY_ONLY = Facts[bool](
+    "a place among what geometry decides",
+    "says that its values follow from an operand's geometry, or guard against numbers out of range",
+)
+GEOMETRY_ONLY.state(
+    True,
+    *aten_operators(
+        "zeros_like ones_like full_like new_zeros new_ones new_full isinf isnan eq ne empty"
+        " new_empty empty_like"
+    ),
 )
 
 
@@ -117,26 +101,35 @@ class OpInfo:
             schema.arguments[i].name for i in writes if schema.arguments[i].kwarg_only
         )
         self.is_inplace = bool(writes)
-        self.writes = frozenset(writes | set(_HIDDEN_WRITES.get(qualified, ())))
+        self.writes = frozenset(writes | set(HIDDEN_WRITES.of(func) or ()))
         tags = func.tags
         dynamic = torch.Tag.dynamic_output_shape in tags or torch.Tag.data_dependent_output in tags
-        dynamic = dynamic or qualified in _SIZED_BY_VALUES
-        self.selects = qualified in _SELECTING  # its size depends on values if an index is a mask
+        dynamic = dynamic or func in SIZED_BY_VALUES
+        self.selects = func in SELECTS
         self.needs_values = dynamic and not self.selects
         self.container = _container_of(schema.returns)
         self.is_copy = qualified == "aten::_to_copy"
         self.memo = (
-            qualified not in _RESHAPING | _LAZY
+            func not in RESHAPES
+            and func not in LAZY_VIEWS
             and not self.needs_values
             and func.namespace in {"aten", "prims", "torchvision"}
         )
         # Values follow deterministic operators; an uninitialised tensor has none.
         self.valued = not self.is_random and "empty" not in qualified and func.namespace == "aten"
-        self.geometry_only = qualified in _GEOMETRY_ONLY
+        self.geometry_only = func in GEOMETRY_ONLY
 
 
 # By the identity of the overload, which its OpInfo keeps alive: hashing an overload is slow.
 INFOS: dict[int, OpInfo] = {}
+_LEDGER = [version()]  # the version that they were read from
+
+
+def read_again() -> None:
+    """Forget the facts of all operators if the ledger has changed; between recordings only."""
+    if _LEDGER[0] != version():
+        _LEDGER[0] = version()
+        INFOS.clear()
 
 
 def op_info(func: torch._ops.OpOverload) -> OpInfo:

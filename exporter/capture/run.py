@@ -18,6 +18,7 @@ from exporter.capture.calls import CallTracker
 from exporter.capture.dispatch import OpMode
 from exporter.capture.drawn import DrawnMode
 from exporter.capture.memo import memo_of
+from exporter.capture.operators import read_again
 from exporter.capture.saved_tensors import saved_tensors
 from exporter.capture.state import Recording, TensorRecord
 from exporter.targets.autocast import end_autocast
@@ -116,6 +117,7 @@ def record_run(
     # Kernels written in Python import it at their first call; what fails inside that import keeps
     # the frames that it interrupts, and with them operands, alive.
     importlib.import_module("torch._dynamo")
+    read_again()
     memo = memo_of(settings.target)
     recording = Recording(memo.specs, device, target=settings.target)
     calls = CallTracker(recording, model)

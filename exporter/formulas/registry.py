@@ -12,14 +12,15 @@ counted like the ``aten`` operator of its name.
 
 from __future__ import annotations
 
-import importlib
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from torch._ops import OpOverload, OpOverloadPacket
+from torch._ops import OpOverload
 
-from exporter.formulas.spec import Cost
+from exporter.errors import TraceError
+from exporter.formulas.spec import Cost, TensorSpec
 from exporter.formulas.zero_cost import ZERO_COST
+from exporter.ledger import NOTHING, Facts, load_late, target_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -28,37 +29,29 @@ if TYPE_CHECKING:
 
 Counts = Literal["macs", "pointwise_flops"]
 
-_FORMULAS: dict[str, dict[Counts, Formula]] = {}
-
-# Their operators exist only once their library is imported, which costs seconds.
-_LATE_MODULES = {"torchvision": "exporter.formulas.vision"}
+FORMULAS: Mapping[Counts, Facts[Formula]] = {
+    "macs": Facts(
+        "a formula for macs", "multiply-adds of one call of a contraction", covers_variants=True
+    ),
+    "pointwise_flops": Facts(
+        "a formula for pointwise_flops",
+        "floating-point operations of one call of anything else that computes",
+        covers_variants=True,
+    ),
+}
 
 ZERO = Cost(0, 0, "zero_cost")
 UNKNOWN = Cost(0, 0, "unknown")
 
-# What a formula meets when the arguments are not those of the operator's schema.
-_ODD_INPUT = (AttributeError, IndexError, KeyError, TypeError, ValueError, ZeroDivisionError)
+
+class FormulaError(TraceError):
+    """A formula failed on a call that is as its operator's schema says: the formula is wrong."""
 
 
 class _Entry(NamedTuple):
     status: str
     macs: Formula | None
     pointwise_flops: Formula | None
-
-
-def target_name(target: Any) -> str:
-    """Return the name that a formula is kept under: "aten::mm", or "aten::mm.out" for an overload.
-
-    Raises:
-        TypeError: if the target is neither an operator nor one of its overloads.
-    """
-    if isinstance(target, OpOverloadPacket):
-        return str(target._qualified_op_name)
-    if isinstance(target, OpOverload):
-        return f"{target._schema.name}.{target._overloadname}"
-    raise TypeError(
-        f"{target!r} is no operator: register torch.ops.<namespace>.<name> or one of its overloads"
-    )
 
 
 def register(*targets: Any, counts: Counts) -> Callable[[Formula], Formula]:
@@ -76,11 +69,9 @@ def register(*targets: Any, counts: Counts) -> Callable[[Formula], Formula]:
     def decorate(formula: Formula) -> Formula:
         for target in targets:
             name = target_name(target)
-            if name in ZERO_COST:
+            if name in ZERO_COST.stated:
                 raise ValueError(f"{name} is on the zero-cost list: it cannot have a formula too")
-            if counts in _FORMULAS.get(name, {}):
-                raise ValueError(f"{name} has a formula for {counts} already")
-            _FORMULAS.setdefault(name, {})[counts] = formula
+        FORMULAS[counts](*targets)(formula)
         _entry.cache_clear()
         return formula
 
@@ -89,9 +80,12 @@ def register(*targets: Any, counts: Counts) -> Callable[[Formula], Formula]:
 
 def formulas() -> Mapping[str, Mapping[Counts, Formula]]:
     """Return every registered formula by operator name, those of late libraries included."""
-    for module in _LATE_MODULES.values():
-        importlib.import_module(module)
-    return _FORMULAS
+    load_late()
+    found: dict[str, dict[Counts, Formula]] = {}
+    for counts, facts in FORMULAS.items():
+        for name, formula in facts.stated.items():
+            found.setdefault(name, {})[counts] = formula
+    return found
 
 
 def formulas_of(target: Any) -> Mapping[Counts, Formula]:
@@ -100,7 +94,11 @@ def formulas_of(target: Any) -> Mapping[Counts, Formula]:
     Raises:
         KeyError: if it has none.
     """
-    return _FORMULAS[target_name(target)]
+    name = target_name(target)
+    found = {c: facts.stated[name] for c, facts in FORMULAS.items() if name in facts.stated}
+    if not found:
+        raise KeyError(name)
+    return found
 
 
 def is_view(func: OpOverload) -> bool:
@@ -111,31 +109,22 @@ def is_view(func: OpOverload) -> bool:
     )
 
 
-def _names(func: OpOverload) -> list[str]:
-    """Return the names to look an overload up under, the most special first."""
-    name = func._schema.name
-    names = [f"{name}.{func._overloadname}", name]
-    if name.endswith("_") and not name.endswith("__"):
-        names.append(name[:-1])
-    if name.startswith("prims::"):
-        names.append("aten::" + name.removeprefix("prims::"))
-    return names
-
-
 @cache
 def _entry(func: OpOverload) -> _Entry:
-    late_module = _LATE_MODULES.get(func.namespace)
-    if late_module is not None:
-        importlib.import_module(late_module)
     if is_view(func):
         return _Entry("zero_cost", None, None)
-    for name in _names(func):
-        if name in ZERO_COST:
-            return _Entry("zero_cost", None, None)
-        if name in _FORMULAS:
-            found = _FORMULAS[name]
-            return _Entry("formula", found.get("macs"), found.get("pointwise_flops"))
-    return _Entry("unknown", None, None)
+    macs, pointwise_flops = (facts.found(func) for facts in FORMULAS.values())
+    zero = ZERO_COST.found(func)
+    closest = min(macs, pointwise_flops, zero, key=lambda one: one.rank).rank
+    if closest == NOTHING.rank:
+        return _Entry("unknown", None, None)
+    if zero.rank == closest:
+        return _Entry("zero_cost", None, None)
+    return _Entry(
+        "formula",
+        macs.value if macs.rank == closest else None,
+        pointwise_flops.value if pointwise_flops.rank == closest else None,
+    )
 
 
 def flops_status(func: OpOverload) -> str:
@@ -146,13 +135,16 @@ def flops_status(func: OpOverload) -> str:
 def cost(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], outputs: Outputs) -> Cost:
     """Return the arithmetic of one operator call.
 
-    Never raises: a call that its formula cannot read is unknown.
+    A call that is not as the operator's schema says is unknown.
 
     Args:
         func: the overload that was called.
         args: positional arguments, every tensor a TensorSpec.
         kwargs: named arguments, likewise.
         outputs: the results, likewise; a list among them may be given whole or spread out.
+
+    Raises:
+        FormulaError: if the formula fails; the text names it and the operator.
     """
     if not isinstance(func, OpOverload):
         return UNKNOWN
@@ -161,11 +153,41 @@ def cost(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], outputs: O
         return ZERO
     if entry.status == "unknown":
         return UNKNOWN
-    try:
-        return Cost(
-            entry.macs(args, kwargs, outputs) if entry.macs else 0,
-            entry.pointwise_flops(args, kwargs, outputs) if entry.pointwise_flops else 0,
-            "formula",
-        )
-    except _ODD_INPUT:
-        return UNKNOWN
+    counts = [0, 0]
+    for i, formula in enumerate((entry.macs, entry.pointwise_flops)):
+        if formula is None:
+            continue
+        try:
+            counts[i] = formula(args, kwargs, outputs)
+        except Exception as error:
+            if not _is_as_declared(func, args, kwargs, outputs):
+                return UNKNOWN
+            name = getattr(formula, "__qualname__", type(formula).__name__)
+            reason = f"{type(error).__name__}: {error}"
+            raise FormulaError(
+                f"the formula {formula.__module__}.{name} cannot count {func}: {reason}; "
+                "mend it, or report it"
+            ) from error
+    return Cost(counts[0], counts[1], "formula")
+
+
+def _is_as_declared(
+    func: OpOverload, args: tuple[Any, ...], kwargs: Mapping[str, Any], outputs: Outputs
+) -> bool:
+    """Return whether a call has the tensors that its operator's schema asks for, and a result."""
+    arguments = func._schema.arguments
+    if len(args) > len(arguments) or (func._schema.returns and not outputs):
+        return False
+    for i, argument in enumerate(arguments):
+        value = args[i] if i < len(args) else kwargs.get(argument.name)
+        is_missing = i >= len(args) and argument.name not in kwargs
+        if is_missing and not argument.has_default_value():
+            return False
+        kind = str(argument.type)
+        if kind == "Tensor" and not isinstance(value, TensorSpec):
+            return False
+        if kind == "List[Tensor]" and not (
+            isinstance(value, (list, tuple)) and all(isinstance(v, TensorSpec) for v in value)
+        ):
+            return False
+    return True

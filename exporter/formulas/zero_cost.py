@@ -12,6 +12,8 @@ An entry covers the in-place variant of its name, marked by a trailing underscor
 
 from __future__ import annotations
 
+from exporter.ledger import Facts, aten_operators
+
 _ATEN = {
     "moves": """
         _chunk_cat _copy_from _copy_from_and_resize _cudnn_rnn_flatten_weight _foreach_clone
@@ -134,12 +136,19 @@ _OTHERS = """
     profiler::_record_function_enter_new profiler::_record_function_exit torchvision::_cuda_version
 """
 
-ZERO_COST: frozenset[str] = frozenset(
-    [f"aten::{name}" for names in _ATEN.values() for name in names.split()] + _OTHERS.split()
+ZERO_COST = Facts[str](
+    "a place on the zero-cost list",
+    "says that an operator makes no number by arithmetic",
+    covers_variants=True,
 )
+for _kind, _names in _ATEN.items():
+    ZERO_COST.state(_kind, *aten_operators(_names))
+ZERO_COST.state("outside aten", *_OTHERS.split())
 
 
 def groups() -> dict[str, list[str]]:
     """Return the list by kind, each sorted, for the documentation."""
-    named = {kind: sorted(f"aten::{n}" for n in names.split()) for kind, names in _ATEN.items()}
-    return {**named, "outside aten": sorted(_OTHERS.split())}
+    named: dict[str, list[str]] = {}
+    for name, kind in ZERO_COST.stated.items():
+        named.setdefault(kind, []).append(name)
+    return {kind: sorted(names) for kind, names in named.items()}

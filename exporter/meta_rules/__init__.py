@@ -1,6 +1,6 @@
 """Outputs of hot operators in closed form, where torch's meta kernels are slow.
 
-``RULES[op](args, kwargs)`` gets the arguments that a ``TorchDispatchMode`` sees, with a
+``RULES.of(op)(args, kwargs)`` gets the arguments that a ``TorchDispatchMode`` sees, with a
 ``TensorSpec`` in place of each tensor, and returns one spec per output (shape, stride and dtype
 exactly as the meta kernel decides, offset 0, storage of its own; None for an output that is not
 computed), or None if it does not know: then the kernel has to run. Tensors with dimensions must
@@ -9,6 +9,7 @@ be on meta; a rule never answers for an operator whose outputs share storage wit
 
 from __future__ import annotations
 
+from exporter.ledger import Facts
 from exporter.meta_rules import (
     activations,
     linear,
@@ -19,17 +20,13 @@ from exporter.meta_rules import (
     training,
     vision,
 )
-from exporter.meta_rules.dtypes import Rule, Rules
+from exporter.meta_rules.dtypes import Rule
 
 __all__ = ["RULES", "Rule"]
 
-RULES: Rules = {
-    **pointwise.RULES,
-    **activations.RULES,
-    **norms.RULES,
-    **reductions.RULES,
-    **linear.RULES,
-    **tensors.RULES,
-    **vision.RULES,
-    **training.RULES,
-}
+RULES = Facts[Rule](
+    "a rule for outputs", "gives geometries and types of outputs in closed form, without a kernel"
+)
+for _module in (pointwise, activations, norms, reductions, linear, tensors, vision, training):
+    for _operator, _rule in _module.RULES.items():
+        RULES(_operator)(_rule)

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
+from exporter.ledger import aten_overload
 from exporter.targets.kernel import Function
 
 if TYPE_CHECKING:
@@ -204,16 +205,10 @@ def _policies(device: str) -> dict[str, str]:
     return {n: policies.get(n, "single") for n in known if policies.get(n) != "refused"}
 
 
-def _resolve(name: str) -> torch._ops.OpOverload:
-    packet, _, overload = name.partition(".")
-    operator: torch._ops.OpOverload = getattr(getattr(aten, packet), overload or "default")
-    return operator
-
-
 @functools.cache
 def _kernels(device: str) -> tuple[tuple[str, Function], ...]:
     return tuple(
-        (name, _casting(_resolve(name), device, policy))
+        (name, _casting(aten_overload(name), device, policy))
         for name, policy in _policies(device).items()
     )
 

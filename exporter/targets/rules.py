@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from exporter.ledger import aten_overload
 from exporter.targets.autocast import autocast_rules
 from exporter.targets.common import common_kernels
 from exporter.targets.cpu import CPU_KERNELS
@@ -46,9 +47,7 @@ def _replaced(target: str, attention: str) -> tuple[Kernel, ...]:
     """Return torch's own meta kernels in Python that the rules take the place of."""
     found = []
     for kernel in _kernels(target, attention):
-        packet, _, overload = kernel.operator.partition(".")
-        operator = getattr(getattr(torch.ops.aten, packet), overload or "default")
-        own = operator.py_kernels.get(torch._C.DispatchKey.Meta)
+        own = aten_overload(kernel.operator).py_kernels.get(torch._C.DispatchKey.Meta)
         if kernel.key == "Meta" and own is not None:
             found.append(Kernel(kernel.operator, kernel.key, own))
     return tuple(found)
@@ -56,11 +55,24 @@ def _replaced(target: str, attention: str) -> tuple[Kernel, ...]:
 
 @functools.cache  # some hold on to the kernel that they replace
 def _kernels(target: str, attention: str) -> tuple[Kernel, ...]:
+    """Return the kernels of a target.
+
+    Raises:
+        ValueError: if two of them are for one operator, or torch has no such operator.
+    """
     kernels = common_kernels()
     if target == "cuda":
-        return (*kernels, *cuda_kernels(attention))
-    if target == "cpu":
-        return (*kernels, *CPU_KERNELS)
+        kernels = (*kernels, *cuda_kernels(attention))
+    elif target == "cpu":
+        kernels = (*kernels, *CPU_KERNELS)
+    seen: dict[tuple[Any, str], Kernel] = {}
+    for kernel in kernels:
+        first = seen.setdefault((aten_overload(kernel.operator), kernel.key), kernel)
+        if first is not kernel:
+            raise ValueError(
+                f"{kernel.operator} has two kernels at {kernel.key} for {target}: "
+                f"{first.function.__qualname__} and {kernel.function.__qualname__}"
+            )
     return kernels
 
 

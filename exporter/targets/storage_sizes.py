@@ -7,19 +7,20 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from exporter.ledger import Facts
+
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from exporter.formulas.spec import TensorSpec
+
+    Size = Callable[[tuple[Any, ...], TensorSpec], int | None]
 
 aten = torch.ops.aten
 
-# Their loss per element and the sum or mean of it share a storage: the result is made for all
-# elements, then resized to one (``ATen/native/Loss.cpp``, ``ATen/native/cuda/Loss.cu``).
-_REDUCED_IN_PLACE = frozenset({
-    aten.binary_cross_entropy.default,
-    aten.mse_loss.default,
-    aten.smooth_l1_loss.default,
-    aten.soft_margin_loss.default,
-})  # fmt: skip
+STORAGE_SIZES = Facts["Size"](
+    "a size of its result's storage", "gives the bytes of a storage that is larger than the result"
+)
 
 
 def held_bytes(func: Any, args: tuple[Any, ...], output: TensorSpec) -> int | None:
@@ -30,7 +31,23 @@ def held_bytes(func: Any, args: tuple[Any, ...], output: TensorSpec) -> int | No
         args: its arguments, tensors as specs.
         output: its only result.
     """
-    if func not in _REDUCED_IN_PLACE or output.shape:
+    size = STORAGE_SIZES.of(func)
+    return None if size is None else size(args, output)
+
+
+@STORAGE_SIZES(
+    aten.binary_cross_entropy.default,
+    aten.mse_loss.default,
+    aten.smooth_l1_loss.default,
+    aten.soft_margin_loss.default,
+)
+def _reduced_in_place(args: tuple[Any, ...], output: TensorSpec) -> int | None:
+    """Return the bytes of the loss per element, in whose storage its sum or mean lies.
+
+    The result is made for all elements, then resized to one (``ATen/native/Loss.cpp``,
+    ``ATen/native/cuda/Loss.cu``).
+    """
+    if output.shape:
         return None
     shape = torch.broadcast_shapes(args[0].shape, args[1].shape)  # type: ignore[no-untyped-call]
     size = prod(shape) * output.dtype.itemsize

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 import torch
 from operator_recorder import call_cost
 
 from exporter.formulas import Cost, TensorSpec, cost, flops_status, register
-from exporter.formulas.registry import formulas, is_view
+from exporter.formulas.registry import FORMULAS, FormulaError, formulas, is_view
 from exporter.formulas.zero_cost import ZERO_COST
 
 aten = torch.ops.aten
@@ -28,8 +31,8 @@ def overloads(namespace):
 
 def test_sets_are_disjoint():
     """No operator with a formula is on the zero-cost list or a view."""
-    assert not set(formulas()) & ZERO_COST
-    assert {n.removesuffix("_") for n in formulas()} & ZERO_COST == set()
+    assert not set(formulas()) & set(ZERO_COST.stated)
+    assert {n.removesuffix("_") for n in formulas()} & set(ZERO_COST.stated) == set()
     views = {f._schema.name for f in overloads("aten") if is_view(f)}
     assert not set(formulas()) & views
 
@@ -39,7 +42,7 @@ def test_zero_cost_list_names_operators():
     names = {n.partition(".")[0] for n in torch._C._dispatch_get_all_op_names()}
     formulas()
     names |= {f._schema.name for f in overloads("torchvision")}
-    assert {n for n in ZERO_COST if n not in names and n + "_" not in names} == set()
+    assert {n for n in ZERO_COST.stated if n not in names and n + "_" not in names} == set()
 
 
 def test_core_and_pointwise_operators_are_classified():
@@ -103,6 +106,53 @@ def test_cost_of_odd_input_is_unknown(arguments):
     ):
         assert cost(func, arguments, {}, ()) == UNKNOWN
     assert cost(torch.mm, arguments, {}, ()) == UNKNOWN
+
+
+def test_formula_that_fails_is_named():
+    """An error in a formula is no unknown operator: formula and operator are named."""
+    library = torch.library.Library("test_formulas_broken", "DEF")
+    library.define("twice(Tensor x) -> Tensor")
+    func = torch.ops.test_formulas_broken.twice.default
+
+    @register(torch.ops.test_formulas_broken.twice, counts="pointwise_flops")
+    def broken(args, _kwargs, _outputs):
+        return args[0].nummel
+
+    tensor = TensorSpec((2,), (1,), 0, torch.float32)
+    try:
+        with pytest.raises(FormulaError, match=r"broken cannot count .*twice.default: Attribute"):
+            cost(func, (tensor,), {}, (tensor,))
+        assert cost(func, (), {}, (tensor,)) == UNKNOWN  # that is no call of twice
+    finally:
+        del FORMULAS["pointwise_flops"].stated["test_formulas_broken::twice"]
+        library._destroy()
+
+
+AFTERWARDS = """
+import torch
+from exporter import profile_model
+from exporter.formulas import register
+
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return torch.linalg.matrix_exp(x)
+
+def totals():
+    return profile_model(Model(), (torch.zeros(3, 3),), backward=False).totals
+
+assert totals().unknown_op_count == 1
+register(torch.ops.aten.linalg_matrix_exp, counts="macs")(lambda *_: 7)
+after = totals()
+print(after.unknown_op_count, after.fwd_macs)
+"""
+
+
+def test_formula_that_comes_late_counts_from_then_on():
+    """What was counted before is not remembered: the next profile has the formula."""
+    done = subprocess.run(
+        [sys.executable, "-c", AFTERWARDS], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "0 7\n"
 
 
 def test_cost_is_exact_beyond_machine_integers():

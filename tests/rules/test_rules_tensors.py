@@ -8,7 +8,16 @@ from hypothesis import strategies as st
 from rules_cases import FLOATS, INTS, check, shapes, tensors
 
 from exporter.formulas.spec import TensorSpec
-from exporter.meta_rules import RULES
+from exporter.meta_rules import (
+    RULES,
+    activations,
+    linear,
+    norms,
+    pointwise,
+    reductions,
+    training,
+    vision,
+)
 from exporter.meta_rules import tensors as tensor_rules
 
 aten = torch.ops.aten
@@ -163,15 +172,18 @@ def test_rules_leave_other_devices_and_aliases_alone():
     """A factory of another device, a copy to one, and dropout that returns its operand."""
     x = TensorSpec((2, 3), (3, 1), 0, torch.float32)
     cpu = torch.device("cpu")
-    assert RULES[aten.zeros.default](([2],), {"device": cpu}) is None
-    assert RULES[aten.zeros.default](([2],), {}) is None
-    assert RULES[aten._to_copy.default]((x,), {"device": cpu}) is None
-    assert RULES[aten.native_dropout.default]((x, 0.5, False), {}) is None
-    assert RULES[aten.add.Tensor]((x, TensorSpec((4,), (1,), 0, torch.float32)), {}) is None
+    assert RULES.of(aten.zeros.default)(([2],), {"device": cpu}) is None
+    assert RULES.of(aten.zeros.default)(([2],), {}) is None
+    assert RULES.of(aten._to_copy.default)((x,), {"device": cpu}) is None
+    assert RULES.of(aten.native_dropout.default)((x, 0.5, False), {}) is None
+    assert RULES.of(aten.add.Tensor)((x, TensorSpec((4,), (1,), 0, torch.float32)), {}) is None
 
 
 def test_rules_cover_operators_that_share_no_storage():
     """No registered operator's schema aliases or writes an operand."""
-    for op in RULES:
+    modules = (pointwise, activations, norms, reductions, linear, tensor_rules, vision, training)
+    operators = [op for module in modules for op in module.RULES]
+    assert len(operators) == len(set(operators)) == len(RULES.stated)
+    for op in operators:
         assert not any(argument.alias_info for argument in op._schema.arguments), op
         assert not any(returned.alias_info for returned in op._schema.returns), op

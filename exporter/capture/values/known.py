@@ -14,6 +14,7 @@ import torch
 
 from exporter.capture.values.limits import AT_ONCE, FILLED_LATER, is_followed
 from exporter.capture.values.storage_value import LazyCall, StorageValue, StorageView, mapped
+from exporter.ledger import Facts
 from store.columns import changed
 from store.records import TENSOR_USE, Op
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from exporter.capture.signature import Signature
     from exporter.capture.state import Recording, Storage, TensorRecord
 
+aten = torch.ops.aten
 Tensor = torch.Tensor
 _MUTATES = TENSOR_USE.mutates
 
@@ -135,7 +137,7 @@ def follow_geometry(signature: Signature, result: Any) -> None:
         return
     known = recording.known(result)
     shape = tuple(result.shape)
-    if func in _EMPTY:
+    if func in FILLED_LATER_OPERATORS:
         # Whatever reads it has written it before, and each value that is written is followed.
         if result.numel() <= FILLED_LATER:
             set_value(recording, result, torch.zeros(shape, dtype=result.dtype))
@@ -144,7 +146,7 @@ def follow_geometry(signature: Signature, result: Any) -> None:
     if finite is not None:
         call = LazyCall(torch.full, (shape, finite), {}, [])
         recording.ops[-1] = changed(Op, recording.ops[-1], assumption="finite")
-    elif func in _GUARDS:
+    elif func in GUARDS:
         return
     else:
         base = torch.empty((), dtype=args[0].dtype).expand(args[0].shape)
@@ -154,31 +156,31 @@ def follow_geometry(signature: Signature, result: Any) -> None:
     call.gives(0, known.spec, value)
 
 
-_EMPTY = {
-    torch.ops.aten.empty.memory_format,
-    torch.ops.aten.new_empty.default,
-    torch.ops.aten.empty_like.default,
-}
-_GUARDS = {
-    torch.ops.aten.isinf.default: False,
-    torch.ops.aten.isnan.default: False,
-    torch.ops.aten.eq.Tensor: True,  # with itself
-    torch.ops.aten.ne.Tensor: False,
-    torch.ops.aten.eq.Scalar: False,  # with infinity
-    torch.ops.aten.ne.Scalar: True,
-}
+FILLED_LATER_OPERATORS = Facts[bool](
+    "a place among what is filled later", "says that its result holds nothing until it is written"
+)
+FILLED_LATER_OPERATORS.state(
+    True, aten.empty.memory_format, aten.new_empty.default, aten.empty_like.default
+)
+
+GUARDS = Facts[bool](
+    "an answer for finite numbers", "answers what guards against infinity or a missing number ask"
+)
+GUARDS.state(False, aten.isinf.default, aten.isnan.default)
+GUARDS.state(True, aten.eq.Tensor, aten.ne.Scalar)  # with itself; with infinity
+GUARDS.state(False, aten.ne.Tensor, aten.eq.Scalar)
 
 
 def _if_finite(func: Any, args: Any) -> bool | None:
     """Return what a guard answers for every finite value, None for any other operator."""
-    if func not in _GUARDS or not args[0].is_floating_point():
+    if func not in GUARDS or not args[0].is_floating_point():
         return None
     if len(args) > 1:
         other = args[1]
         guards = other is args[0] if isinstance(other, Tensor) else other in (math.inf, -math.inf)
         if not guards:
             return None
-    return _GUARDS[func]
+    return GUARDS.of(func)
 
 
 def forget(signature: Signature) -> None:

@@ -7,13 +7,23 @@ decide whether the scores of an untrained detector pass its threshold, not the t
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from exporter.capture.values.storage_value import UNIT, Moments, StorageView
+from exporter.ledger import Facts, aten_operators
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
+
+Rule = Callable[[Any], Moments]
+DRAWN = Facts[Rule](
+    "moments that are drawn", "says that its output is drawn, and with which mean and deviation"
+)
+CARRIED = Facts[Rule](
+    "moments that it carries", "gives the mean and deviation of its output from its operands'"
+)
 
 IMAGES = Moments(0.5, 0.29)  # numbers between 0 and 1, evenly spread
 
@@ -65,12 +75,9 @@ def _mm(args: Any) -> Moments:
     return _contraction(_moments_of(args[0]), _moments_of(args[1]), args[0].spec.shape[-1], None)
 
 
-def _batch_norm(position: int) -> Callable[[Any], Moments]:
-    def moments(args: Any) -> Moments:
-        """Normalised in training; in evaluation divided by a variance of 1, its first value."""
-        return UNIT if args[position] else _moments_of(args[0])
-
-    return moments
+def _batch_norm(args: Any) -> Moments:
+    """Normalised in training; in evaluation divided by a variance of 1, its first value."""
+    return UNIT if args[5] else _moments_of(args[0])
 
 
 def _first(args: Any) -> Moments:
@@ -79,34 +86,6 @@ def _first(args: Any) -> Moments:
 
 def _unit(_args: Any) -> Moments:
     return UNIT
-
-
-# Operators whose output is drawn instead of computed.
-DRAWN: dict[str, Callable[[Any], Moments]] = {
-    "convolution": _convolution,
-    "_convolution": _convolution,
-    "addmm": _addmm,
-    "baddbmm": _addmm,
-    "mm": _mm,
-    "bmm": _mm,
-    "native_batch_norm": _batch_norm(5),
-    "cudnn_batch_norm": _batch_norm(5),
-    "native_layer_norm": _unit,
-    "native_group_norm": _unit,
-    "roi_align": _first,
-    "ps_roi_align": _first,
-    "roi_pool": _first,
-    "deform_conv2d": _convolution,
-    "cudnn_grid_sampler": _first,
-    "_scaled_dot_product_flash_attention": _first,
-    "_scaled_dot_product_efficient_attention": _first,
-    "_scaled_dot_product_cudnn_attention": _first,
-    "_scaled_dot_product_flash_attention_for_cpu": _first,
-    "_scaled_dot_product_attention_math": _first,
-    "_cudnn_rnn": _unit,
-    "lstm": _unit,
-    "gru": _unit,
-}
 
 
 def _rectified(args: Any) -> Moments:
@@ -122,9 +101,14 @@ def _rectified(args: Any) -> Moments:
     return Moments(mean, math.sqrt(max(0.0, square - mean**2)))
 
 
-def _sum(args: Any, sign: int) -> Moments:
+def _sum(args: Any) -> Moments:
     one, other = _moments_of(args[0]), _moments_of(args[1])
-    return Moments(one.mean + sign * other.mean, math.hypot(one.std, other.std))
+    return Moments(one.mean + other.mean, math.hypot(one.std, other.std))
+
+
+def _difference(args: Any) -> Moments:
+    one, other = _moments_of(args[0]), _moments_of(args[1])
+    return Moments(one.mean - other.mean, math.hypot(one.std, other.std))
 
 
 def _product(args: Any) -> Moments:
@@ -163,42 +147,46 @@ def _squashed(_args: Any) -> Moments:
     return Moments(0.5, 0.2)
 
 
-_CARRIED: dict[str, Callable[[Any], Moments]] = {
-    "relu": _rectified,
-    "relu_": _rectified,
-    "hardtanh": _rectified,
-    "hardtanh_": _rectified,
-    "hardswish": _rectified,
-    "hardswish_": _rectified,
-    "silu": _rectified,
-    "silu_": _rectified,
-    "gelu": _rectified,
-    "leaky_relu": _rectified,
-    "leaky_relu_": _rectified,
-    "add": lambda args: _sum(args, 1),
-    "add_": lambda args: _sum(args, 1),
-    "sub": lambda args: _sum(args, -1),
-    "sub_": lambda args: _sum(args, -1),
-    "mul": _product,
-    "mul_": _product,
-    "div": _quotient,
-    "div_": _quotient,
-    "cat": _widest,
-    "stack": _widest,
-    "max_pool2d_with_indices": _highest,
-    "copy_": _copied,
-    "index_put": _written,
-    "index_put_": _written,
-    "_index_put_impl_": _written,
-    "hardsigmoid": _squashed,
-    "hardsigmoid_": _squashed,
-    "sigmoid": _squashed,
-}
+for _rule, _names in (
+    (_convolution, "convolution _convolution"),
+    (_addmm, "addmm baddbmm"),
+    (_mm, "mm bmm"),
+    (_batch_norm, "native_batch_norm cudnn_batch_norm"),
+    (_unit, "native_layer_norm native_group_norm _cudnn_rnn lstm gru"),
+    (
+        _first,
+        (
+            "cudnn_grid_sampler _scaled_dot_product_flash_attention"
+            " _scaled_dot_product_efficient_attention _scaled_dot_product_cudnn_attention"
+            " _scaled_dot_product_flash_attention_for_cpu _scaled_dot_product_attention_math"
+        ),
+    ),
+):
+    DRAWN(*aten_operators(_names))(_rule)
+DRAWN("torchvision::deform_conv2d")(_convolution)
+DRAWN("torchvision::roi_align", "torchvision::ps_roi_align", "torchvision::roi_pool")(_first)
+
+for _rule, _names in (
+    (
+        _rectified,
+        "relu relu_ hardtanh hardtanh_ hardswish hardswish_ silu silu_ gelu leaky_relu leaky_relu_",
+    ),
+    (_sum, "add add_"),
+    (_difference, "sub sub_"),
+    (_product, "mul mul_"),
+    (_quotient, "div div_"),
+    (_widest, "cat stack"),
+    (_highest, "max_pool2d_with_indices"),
+    (_copied, "copy_"),
+    (_written, "index_put index_put_ _index_put_impl_"),
+    (_squashed, "hardsigmoid hardsigmoid_ sigmoid"),
+):
+    CARRIED(*aten_operators(_names))(_rule)
 
 
-def carried_moments(name: str, args: Any) -> Moments:
+def carried_moments(func: Any, args: Any) -> Moments:
     """Return the moments of an operator's output: its first operand's, unless known to change."""
-    rule = _CARRIED.get(name)
+    rule = CARRIED.of(func)
     if rule is not None:
         return rule(args)
     return _moments_of(args[0]) if args else UNIT
