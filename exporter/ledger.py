@@ -142,10 +142,13 @@ def _no_operator(name: str) -> ValueError:
 class Facts(Generic[T]):
     """One kind of fact: a value for each operator that the fact holds for."""
 
-    def __init__(self, kind: str, meaning: str, *, covers_variants: bool = False) -> None:
+    def __init__(
+        self, home: str, kind: str, meaning: str, *, covers_variants: bool = False
+    ) -> None:
         """Open a kind of fact.
 
         Args:
+            home: the module that opens it, ``__name__``.
             kind: its name, in the words of an error: "mm has ``kind`` already".
             meaning: what it is for, in one sentence without a full stop.
             covers_variants: whether a fact also holds for in-place variants and ``prims``.
@@ -157,6 +160,7 @@ class Facts(Generic[T]):
             raise ValueError(f"{kind} is a kind of fact already")
         self.kind = kind
         self.meaning = meaning
+        self.home = home  # the module that opens it
         self.covers_variants = covers_variants
         self.stated: dict[str, T] = {}  # by the name of its target
         self._places: dict[str, _Place] = {}

@@ -59,6 +59,8 @@ GENERATED = (
     _page("schema", "docs/schema.md", "store.document:updated", "tables, views and columns"),
     _page("formulas", "docs/formulas.md", "exporter.formulas.document:updated",
           "how each operator is counted"),
+    _page("facts", "CONTRIBUTING.md", "tools.ledger_docs:with_facts",
+          "kinds of facts about operators"),
     _page("names", "queries/__init__.py", "tools.public_names:with_names",
           "public names of the questions"),
     _page("cli", "docs/cli.md", "tools.cli_docs:with_help", "help of the commands"),

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 aten = torch.ops.aten
 
 DTYPE_CHECKS = Facts["Check"](
-    "a check of dtypes", "refuses operands that devices refuse and meta kernels let pass"
+    __name__, "a check of dtypes", "refuses operands that devices refuse and meta kernels let pass"
 )
 
 

@@ -8,13 +8,16 @@ from exporter.capture.memo import LIST, NOTHING, SINGLE, TUPLE
 from exporter.ledger import Facts, aten_operators, version
 
 HIDDEN_WRITES = Facts[tuple[int, ...]](
-    "positions that it writes to in secret", "says which arguments a schema is silent about writing"
+    __name__,
+    "positions that it writes to in secret",
+    "says which arguments a schema is silent about writing",
 )
 HIDDEN_WRITES.state(
     (3, 4), *aten_operators("native_batch_norm cudnn_batch_norm miopen_batch_norm")
 )  # running statistics
 
 RESHAPES = Facts[bool](
+    __name__,
     "a place among what reshapes",
     "says that it changes a tensor's geometry or storage, so that its result is not remembered",
 )
@@ -27,7 +30,9 @@ RESHAPES.state(
 )
 
 SELECTS = Facts[bool](
-    "a place among what selects", "says that its size depends on values where an index is a mask"
+    __name__,
+    "a place among what selects",
+    "says that its size depends on values where an index is a mask",
 )
 SELECTS.state(
     True,
@@ -35,16 +40,19 @@ SELECTS.state(
 )
 
 SIZED_BY_VALUES = Facts[bool](
-    "a place among what values size", "says what no tag says: its size depends on values"
+    __name__, "a place among what values size", "says what no tag says: its size depends on values"
 )
 SIZED_BY_VALUES.state(True, "torchvision::nms", "torchvision::qnms")
 
 LAZY_VIEWS = Facts[bool](
-    "a place among lazy views", "says that its result is conjugated or negated when it is read"
+    __name__,
+    "a place among lazy views",
+    "says that its result is conjugated or negated when it is read",
 )
 LAZY_VIEWS.state(True, *aten_operators("_conj _neg_view"))
 
 GEOMETRY_ONLY = Facts[bool](
+    __name__,
     "a place among what geometry decides",
     "says that its values follow from an operand's geometry, or guard against numbers out of range",
 )

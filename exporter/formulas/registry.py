@@ -31,11 +31,15 @@ Counts = Literal["macs", "pointwise_flops"]
 
 FORMULAS: Mapping[Counts, Facts[Formula]] = {
     "macs": Facts(
-        "a formula for macs", "multiply-adds of one call of a contraction", covers_variants=True
+        __name__,
+        "a formula for macs",
+        "counts the multiply-adds of a contraction",
+        covers_variants=True,
     ),
     "pointwise_flops": Facts(
+        __name__,
         "a formula for pointwise_flops",
-        "floating-point operations of one call of anything else that computes",
+        "counts the floating-point operations of anything else that computes",
         covers_variants=True,
     ),
 }

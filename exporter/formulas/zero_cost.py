@@ -137,6 +137,7 @@ _OTHERS = """
 """
 
 ZERO_COST = Facts[str](
+    __name__,
     "a place on the zero-cost list",
     "says that an operator makes no number by arithmetic",
     covers_variants=True,

@@ -25,7 +25,9 @@ from exporter.meta_rules.dtypes import Rule
 __all__ = ["RULES", "Rule"]
 
 RULES = Facts[Rule](
-    "a rule for outputs", "gives geometries and types of outputs in closed form, without a kernel"
+    __name__,
+    "a rule for outputs",
+    "gives geometries and types of outputs in closed form, without a kernel",
 )
 for _module in (pointwise, activations, norms, reductions, linear, tensors, vision, training):
     for _operator, _rule in _module.RULES.items():

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 aten = torch.ops.aten
 
 STORAGE_SIZES = Facts["Size"](
-    "a size of its result's storage", "gives the bytes of a storage that is larger than the result"
+    __name__,
+    "a size of its result's storage",
+    "gives the bytes of a storage that is larger than the result",
 )
 
 

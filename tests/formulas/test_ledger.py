@@ -14,7 +14,7 @@ aten = torch.ops.aten
 @pytest.fixture
 def facts():
     """Open a kind of fact, and close it again."""
-    kind = Facts[int]("a fact of this test", "is tried")
+    kind = Facts[int](__name__, "a fact of this test", "is tried")
     yield kind
     del KINDS[kind.kind]
 
@@ -33,7 +33,7 @@ def test_overload_goes_before_its_operator(facts):
 
 def test_variants_are_covered_where_the_kind_says_so():
     """The in-place variant and the operator of prims follow the one of aten."""
-    kind = Facts[int]("a fact with variants", "is tried", covers_variants=True)
+    kind = Facts[int](__name__, "a fact with variants", "is tried", covers_variants=True)
     try:
         kind.state(1, aten.add)
         assert kind.of(aten.add_.Tensor) == kind.of(torch.ops.prims.add.default) == 1

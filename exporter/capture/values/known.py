@@ -157,14 +157,18 @@ def follow_geometry(signature: Signature, result: Any) -> None:
 
 
 FILLED_LATER_OPERATORS = Facts[bool](
-    "a place among what is filled later", "says that its result holds nothing until it is written"
+    __name__,
+    "a place among what is filled later",
+    "says that its result holds nothing until it is written",
 )
 FILLED_LATER_OPERATORS.state(
     True, aten.empty.memory_format, aten.new_empty.default, aten.empty_like.default
 )
 
 GUARDS = Facts[bool](
-    "an answer for finite numbers", "answers what guards against infinity or a missing number ask"
+    __name__,
+    "an answer for finite numbers",
+    "answers what guards against infinity or a missing number ask",
 )
 GUARDS.state(False, aten.isinf.default, aten.isnan.default)
 GUARDS.state(True, aten.eq.Tensor, aten.ne.Scalar)  # with itself; with infinity

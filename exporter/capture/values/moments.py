@@ -19,10 +19,14 @@ if TYPE_CHECKING:
 
 Rule = Callable[[Any], Moments]
 DRAWN = Facts[Rule](
-    "moments that are drawn", "says that its output is drawn, and with which mean and deviation"
+    __name__,
+    "moments that are drawn",
+    "says that its output is drawn, and with which mean and deviation",
 )
 CARRIED = Facts[Rule](
-    "moments that it carries", "gives the mean and deviation of its output from its operands'"
+    __name__,
+    "moments that it carries",
+    "gives the mean and deviation of its output from its operands'",
 )
 
 IMAGES = Moments(0.5, 0.29)  # numbers between 0 and 1, evenly spread
