@@ -170,14 +170,16 @@ def count_features(model: torch.nn.Module, images: dict[str, Any]) -> tuple[int,
     """
     from exporter.capture.arguments import tensors_in
     from exporter.capture.run import record_run
-    from exporter.model_copy import TensorCopier, copy_inputs
+    from exporter.model_copy import TensorCopier, copy_inputs, copy_model
     from exporter.targets.rules import device_rules
     from store.settings import RunSettings
 
     settings = RunSettings(target="meta", backward=False)
     meta = torch.device("meta")
-    tower = _VisionTower(model).train(model.training)
-    images = copy_inputs(images, TensorCopier(meta))
+    copier = TensorCopier(meta)
+    # A recording lives as long as the storages that it follows; those of the model live on.
+    tower = copy_model(_VisionTower(model).train(model.training), copier)
+    images = copy_inputs(images, copier)
     total = width = 0
 
     def count(_module: Any, _args: Any, result: Any) -> None:
