@@ -100,6 +100,53 @@ def _computed(device: str | None) -> list[Any]:
     ]
 
 
+def _shared(device: str | None) -> list[Any]:
+    """Return what is seen through one view after a write through another, or of another type."""
+    a = torch.arange(6, device=device)
+    a.view(2, 3).t()[0, 1] = 100
+    z = torch.arange(4, device=device) * (1 + 2j)
+    conjugate = z.conj()
+    imaginary = conjugate.imag.tolist()
+    conjugate.clone()[0] = 5j
+    z[1] = 3j
+    words = torch.zeros(4, dtype=torch.int32, device=device)
+    words.view(torch.int16)[2] = 7
+    turned = torch.arange(9, device=device).reshape(3, 3)
+    turned.t_()
+    shorter = torch.arange(3, device=device)
+    shorter.resize_(2)
+    before = torch.ones(3, device=device)
+    after = before * 2
+    before.zero_()
+    strided = torch.arange(10, device=device)[::2]
+    strided.mul_(3)
+    parts = torch.arange(6, device=device).split(2)
+    parts[1].fill_(9)
+    return [
+        a.tolist(),
+        imaginary,
+        conjugate.tolist(),
+        words.tolist(),
+        (turned > 3).nonzero()[:, 1].tolist(),
+        shorter.tolist(),
+        before.tolist(),
+        after.tolist(),
+        strided.tolist(),
+        [part.tolist() for part in parts],
+    ]
+
+
+def _repeated(device: str | None) -> list[Any]:
+    """Return tables, small and large, after thousands of steps, half of them in place."""
+    found = []
+    for size in (8, 1 << 13):
+        table = torch.arange(size, device=device)
+        for step in range(3000):
+            table = table + 1 if step % 2 else table.add_(1)
+        found.append(table[-2:].tolist())
+    return found
+
+
 class _Reads(nn.Module):
     def __init__(self, read: Any, device: str | None) -> None:
         super().__init__()
@@ -116,7 +163,7 @@ class _Reads(nn.Module):
 
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("device", ["cpu", None])
-@pytest.mark.parametrize("read", [_selected, _written, _computed])
+@pytest.mark.parametrize("read", [_selected, _written, _computed, _shared, _repeated])
 def test_values_are_those_that_torch_computes(read: Any, device: str | None, target: str) -> None:
     """Tensors of the device whose values are determined, and host tensors, are read back right."""
     model = _Reads(read, device)
