@@ -157,7 +157,7 @@ def _like(store: Store, model: str) -> str:
     """Return a hint at stored models with similar names."""
     from difflib import get_close_matches  # noqa: PLC0415 - needed only when a name is wrong
 
-    models = [row[0] for row in store.query("SELECT DISTINCT name FROM models", {})[1]]
+    models = [name for (name,) in store.query("SELECT DISTINCT name FROM models", {})[1]]
     close = get_close_matches(model, models, n=3)
     if close:
         return f"; did you mean {', '.join(close)}?"

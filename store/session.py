@@ -295,8 +295,8 @@ def _revision(url: URL, engine: Engine) -> str:
     with engine.connect() as connection:
         tables = inspect(connection).get_table_names()
         if "alembic_version" in tables:
-            row = connection.execute(text("SELECT version_num FROM alembic_version")).first()
-            return str(row[0]) if row else ""
+            found = connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
+            return str(found or "")
     if tables and is_sqlite(url):
         raise StoreForeign(
             f"{shown(url)}: holds other tables ({', '.join(sorted(tables)[:3])}), no profiles; "

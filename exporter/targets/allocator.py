@@ -266,7 +266,7 @@ def replay(
     blocks: list[Block | None] = [None] * len(rows)
     block_bytes = [0] * len(rows)
     addresses = [-1] * len(rows)
-    born, died = [row[1] for row in rows], [row[2] for row in rows]
+    born, died = [birth for _, birth, _ in rows], [death for _, _, death in rows]
     for index, (size, birth, death) in enumerate(rows):
         if death < birth:
             raise ValueError(f"storage {index} of {size} bytes dies at {death}, born at {birth}")

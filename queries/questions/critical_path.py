@@ -92,7 +92,7 @@ def _critical_path(
     try:
         order = list(nx.topological_sort(graph))
     except nx.NetworkXUnfeasible as error:
-        cycle = [edge[0] for edge in nx.find_cycle(graph)]
+        cycle = [node for node, *_ in nx.find_cycle(graph)]
         raise GraphError(f"the graph has a cycle, so no longest path: {_shorten(cycle)}") from error
 
     whole, scale = _scaled(cost)
