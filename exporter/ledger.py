@@ -228,7 +228,9 @@ class Facts(Generic[T]):
             return
         accepted = {name, f"{name}_"} if self.covers_variants else {name}
         if accepted.isdisjoint(_operator_names()):
-            raise _no_operator(name)
+            _operator_names.cache_clear()  # a library may have been loaded since they were read
+            if accepted.isdisjoint(_operator_names()):
+                raise _no_operator(name)
 
     def of(self, func: OpOverload[Any, Any]) -> T | None:
         """Return what holds for an overload, None if nothing was stated."""

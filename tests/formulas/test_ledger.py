@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 import torch
 
@@ -74,3 +77,20 @@ def test_late_library_is_loaded_when_its_operator_is_asked_for(facts):
     facts.state(1, "torchvision::roi_pool")
     ledger.load_late()
     assert facts.of(torch.ops.torchvision.roi_pool.default) == 1
+
+
+def test_operator_of_a_library_that_was_loaded_later_is_found(facts):
+    """Operators may be defined after the names of all operators were looked at."""
+    with pytest.raises(ValueError, match="is no operator"):
+        facts.state(1, "test_ledger_later::twice")
+    library = torch.library.Library("test_ledger_later", "DEF")
+    library.define("twice(Tensor x) -> Tensor")
+    facts.state(1, "test_ledger_later::twice")
+    assert facts.of(torch.ops.test_ledger_later.twice.default) == 1
+    library._destroy()
+
+
+def test_formulas_of_a_late_library_may_come_first():
+    """Whoever imports torchvision's formulas before anything else can still trace."""
+    code = "import exporter.formulas.vision, exporter.capture.operators"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
