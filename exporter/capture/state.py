@@ -102,8 +102,12 @@ class TensorRecord:
         self.storage = storage
         self.node = node  # the call that last returned it
 
-    def __deepcopy__(self, _memo: dict[int, Any]) -> None:
-        """Return nothing: the copy of a tensor is another tensor, which will be identified."""
+    def __reduce__(self) -> tuple[type[None], tuple[()]]:
+        """Return what makes None: a copy of a tensor is another tensor, which will be identified.
+
+        So it is for a deep copy, and for one that is pickled and read again.
+        """
+        return type(None), ()
 
 
 class StorageFinalizer:

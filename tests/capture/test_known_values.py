@@ -1,6 +1,8 @@
 """Code that branches on values runs on meta where the values are known."""
 
 import copy
+import pickle
+import sys
 
 import pytest
 import torch
@@ -99,6 +101,32 @@ class Copied(nn.Module):
         return self.lin(x) + first * second
 
 
+class Pickled(nn.Module):
+    """Sends a determined table and an activation through a file."""
+
+    def forward(self, x):
+        table = torch.arange(1 << 13, device=x.device)  # large: worked out when asked for
+        table.add_(1)
+        for tensor in (table, x * 1):
+            read = pickle.loads(pickle.dumps(tensor))  # noqa: S301  # our own
+            x = x + read.sum()
+        return x[:, : int(table[2])]
+
+
+class Stepped(nn.Module):
+    """Goes on from one value to the next, often, and decides by the last one."""
+
+    def __init__(self, elements, steps, *, in_place) -> None:
+        super().__init__()
+        self.elements, self.steps, self.in_place = elements, steps, in_place
+
+    def forward(self, x):
+        table = torch.zeros(self.elements, dtype=torch.long, device=x.device)
+        for _ in range(self.steps):
+            table = table.add_(1) if self.in_place else table + 1
+        return x[:, : int(table[-1])]
+
+
 def profile(model, *shape, **options):
     """Return the profile of a run on meta, where values are nowhere but where they are known."""
     options = {"capture": "meta"} | options
@@ -178,3 +206,18 @@ def test_deep_copies_depend_on_their_source_alone() -> None:
     }
     assert sources["deepcopy"] == ["lin"]
     assert sources["deepcopy_1"] == ["add"]
+
+
+def test_tensors_can_be_pickled_while_they_are_recorded() -> None:
+    """The file holds the tensor and nothing of the recording; the table goes on: 2 + 1 columns."""
+    result = profile(Pickled(), 2, 9, backward=False)
+    assert result.nodes[-2].shape == "[2, 3]"
+
+
+@pytest.mark.parametrize("in_place", [False, True])
+@pytest.mark.parametrize("elements", [1, 8, 1 << 13], ids=["number", "small", "large"])
+def test_values_follow_each_other_however_often(elements, in_place) -> None:
+    """After more steps than Python calls may nest, the last of them says how many there were."""
+    steps = sys.getrecursionlimit() + 100
+    result = profile(Stepped(elements, steps, in_place=in_place), 1, 2 * steps, backward=False)
+    assert result.nodes[-2].shape == f"[1, {steps}]"
