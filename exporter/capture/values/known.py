@@ -86,13 +86,24 @@ def _give(signature: Signature, fresh: list[tuple[int, Tensor]], written: list[S
             given.append((storage, value))
     for storage, value in given:
         storage.value = value
-    at_once = sum(value.elements for _, value in given) <= AT_ONCE
-    if at_once and all(_is_at_hand(read.value) for read in call.reads):
+    if _is_cheap(call, given):
         try:
             call.run()
         except Exception:  # noqa: BLE001  # without a value the tensor is merely unknown
             for storage, _ in given:
                 storage.value = None
+
+
+def _is_cheap(call: LazyCall, given: list[tuple[Storage, StorageValue]]) -> bool:
+    """Return whether a call is rather run now than remembered.
+
+    A number that is counted up, such as the batches that a normalisation has seen, can wait: few
+    models ask for it, and all that it keeps are numbers.
+    """
+    if call.written and all(read.value.elements == 1 for read in call.reads):
+        return False
+    is_small = sum(value.elements for _, value in given) <= AT_ONCE
+    return is_small and all(_is_at_hand(read.value) for read in call.reads)
 
 
 def _is_at_hand(value: StorageValue) -> bool:
