@@ -113,6 +113,13 @@ def _null(_: Tensor) -> str:
     return "null"  # which tensor it is stands in tensor_uses
 
 
+# What an entry fills in of an operator's row.
+COLUMNS = (
+    "arguments", "macs", "pointwise_flops", "flops_status", "bytes_read", "bytes_written",
+    "is_view", "is_inplace", "is_random",
+)  # fmt: skip
+
+
 def make_entry(
     signature: Signature,
     outputs: tuple[Template, ...],
@@ -171,7 +178,7 @@ def make_entry(
         container,
         info.name,
         info.is_inplace,
-        (  # memo.COLUMNS
+        (  # COLUMNS
             arguments_text(args, kwargs, _null),
             counted.macs,
             counted.pointwise_flops,

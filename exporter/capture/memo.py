@@ -24,13 +24,6 @@ NOTHING, SINGLE, TUPLE, LIST = range(4)
 Template = tuple[int, Spec | None, int, Any]
 
 
-# What an entry fills in of an operator's row.
-COLUMNS = (
-    "arguments", "macs", "pointwise_flops", "flops_status", "bytes_read", "bytes_written",
-    "is_view", "is_inplace", "is_random",
-)  # fmt: skip
-
-
 @dataclass(frozen=True, slots=True)
 class Entry:
     """How to replay one operator call, and its cost."""
@@ -40,7 +33,7 @@ class Entry:
     container: int  # NOTHING, SINGLE, TUPLE, LIST
     operator: str
     is_inplace: bool
-    columns: tuple[Any, ...]  # of the operator's row: ``COLUMNS``
+    columns: tuple[Any, ...]  # of the operator's row: ``entries.COLUMNS``
 
 
 class Memo:

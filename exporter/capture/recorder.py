@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from exporter.capture import memo, specs
+from exporter.capture import entries, specs
 from exporter.capture.memo import (
     DETACHED,
     FRESH,
@@ -43,7 +43,7 @@ _NODE_ID, _MUTATES = OP.node_id, TENSOR_USE.mutates
 _PLACE = "exporter/capture/recorder.py"
 check_order(
     records.Op,
-    ("op_id", "node_id", "phase", "operator", "fwd_op_id", *memo.COLUMNS, "assumption",
+    ("op_id", "node_id", "phase", "operator", "fwd_op_id", *entries.COLUMNS, "assumption",
      "live_bytes"),
     _PLACE,
 )  # fmt: skip

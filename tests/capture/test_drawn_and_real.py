@@ -239,7 +239,7 @@ def test_assumption_needs_a_capture_that_assumes(capture: str) -> None:
 
 def test_former_word_for_captures_is_refused_with_the_new_ones() -> None:
     """The one word that stood for two kinds names neither."""
-    with pytest.raises(ValueError, match="'concrete' is none of auto, meta, drawn, real"):
+    with pytest.raises(ValueError, match="'concrete' is none of 'auto', 'meta', 'drawn', 'real'"):
         profile_model(Pick(), (torch.ones(2),), capture="concrete")
 
 
