@@ -136,6 +136,27 @@ def _shared(device: str | None) -> list[Any]:
     ]
 
 
+def _handed_over(device: str | None) -> list[Any]:
+    """Return what is written from the device to the host, into ``out``, and by a changed array."""
+    a = torch.arange(4, device=device)
+    count = torch.zeros((), dtype=torch.long, device="cpu")
+    count.add_(a.sum())
+    copied = torch.zeros(4, dtype=torch.long, device="cpu")
+    copied.copy_(a)
+    copied[0] = a[3]
+    grown = torch.empty(0, dtype=a.dtype, device=device)
+    torch.add(a, a, out=grown)
+    large = torch.zeros(10_000, device=device)
+    places = np.arange(0, 10_000, 2)
+    large[places] = 1
+    places[:] = 0
+    odd = torch.arange(5, dtype=torch.int16, device=device)
+    wide = odd[:4].view(torch.int32)
+    return [
+        int(count), copied.tolist(), grown.tolist(), float(large.sum()), wide.tolist(),
+    ]  # fmt: skip
+
+
 def _repeated(device: str | None) -> list[Any]:
     """Return tables, small and large, after thousands of steps, half of them in place."""
     found = []
@@ -163,7 +184,7 @@ class _Reads(nn.Module):
 
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("device", ["cpu", None])
-@pytest.mark.parametrize("read", [_selected, _written, _computed, _shared, _repeated])
+@pytest.mark.parametrize("read", [_selected, _written, _computed, _shared, _handed_over, _repeated])
 def test_values_are_those_that_torch_computes(read: Any, device: str | None, target: str) -> None:
     """Tensors of the device whose values are determined, and host tensors, are read back right."""
     model = _Reads(read, device)

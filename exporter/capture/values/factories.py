@@ -190,7 +190,7 @@ def _without_tables(tensor: torch.Tensor, index: Any) -> tuple[Any, ...]:
 
 def _lifted(recording: Recording, table: Any) -> torch.Tensor:
     with _disable_current_modes():
-        host = torch.as_tensor(table, device="cpu")
+        host = torch.as_tensor(table, device="cpu").clone()  # an array may be written later
         host = host if host.numel() else host.long()
         tensor = host.to(recording.device, copy=True)
     recording.born(tensor)

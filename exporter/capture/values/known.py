@@ -50,7 +50,7 @@ def follow(signature: Signature, result: Any) -> None:
         ]
         written = [known.storage for known in _written(signature)]
         if fresh or written:  # else views of what is known
-            _give(signature, fresh, written)
+            _give(signature, members, fresh, written)
 
 
 def _written(signature: Signature) -> list[TensorRecord]:
@@ -68,7 +68,12 @@ def _keep_reshaped(recording: Recording, outputs: list[Tensor]) -> None:
             known.storage.value = None
 
 
-def _give(signature: Signature, fresh: list[tuple[int, Tensor]], written: list[Storage]) -> None:
+def _give(
+    signature: Signature,
+    members: Sequence[Any],
+    fresh: list[tuple[int, Tensor]],
+    written: list[Storage],
+) -> None:
     """Give new and written storages the values that the call leaves there."""
     call = lazy_call(signature)
     given = []
@@ -80,18 +85,45 @@ def _give(signature: Signature, fresh: list[tuple[int, Tensor]], written: list[S
         given.append((known.storage, value))
     for storage in dict.fromkeys(written):
         before = storage.value
-        if before is not None:  # else it is in host memory, and read where it is
+        if before is not None:  # else it is in host memory: see below
             value = StorageValue(before.elements, before.dtype)
             call.writes(before, value)
             given.append((storage, value))
+    given += _grown(signature, members, call)
     for storage, value in given:
         storage.value = value
-    if _is_cheap(call, given):
+    in_host_memory = [
+        (tensor, read)
+        for tensor, read in zip(signature.tensors, call.reads, strict=True)
+        if read.writes and not tensor.is_meta
+    ]
+    if in_host_memory or _is_cheap(call, given):
         try:
-            call.run()
+            found = call.run()
+            for tensor, read in in_host_memory:
+                tensor.detach().copy_(read.of(found[id(read.value)]))
         except Exception:  # noqa: BLE001  # without a value the tensor is merely unknown
             for storage, _ in given:
                 storage.value = None
+
+
+def _grown(
+    signature: Signature, members: Sequence[Any], call: LazyCall
+) -> list[tuple[Storage, StorageValue]]:
+    """Return the values of operands that the call has resized, such as an empty ``out``."""
+    found = []
+    for index, tensor in enumerate(members):
+        if not isinstance(tensor, Tensor) or not tensor.is_meta:
+            continue
+        storage = signature.recording.known(tensor).storage
+        elements = tensor.untyped_storage().nbytes() // tensor.itemsize
+        before = storage.value
+        if storage.birth < signature.op_id and before is not None and before.elements < elements:
+            tensor.__dict__.pop("_ep", None)  # it has another geometry now
+            value = StorageValue(elements, tensor.dtype)
+            call.gives(index, signature.recording.known(tensor).spec, value)
+            found.append((storage, value))
+    return found
 
 
 def _is_cheap(call: LazyCall, given: list[tuple[Storage, StorageValue]]) -> bool:

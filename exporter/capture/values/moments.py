@@ -93,7 +93,7 @@ def _unit(_args: Any) -> Moments:
 
 
 def _rectified(args: Any) -> Moments:
-    """Return what a rectifier leaves of a normal moments: the moments of its positive part."""
+    """Return what a rectifier leaves of normal numbers: the moments of their positive part."""
     moments = _first(args)
     if moments.std == 0:
         return Moments(max(0.0, moments.mean), 0.0)

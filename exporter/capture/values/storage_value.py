@@ -165,7 +165,9 @@ class StorageView:
         """Return the view of a row of elements."""
         spec = self.spec
         if flat.dtype is not spec.dtype:
-            flat = flat.view(spec.dtype)
+            size = spec.dtype.itemsize
+            octets = flat.view(torch.uint8)
+            flat = octets[: octets.numel() // size * size].view(spec.dtype)
         view = flat.as_strided(spec.shape, spec.stride, spec.offset)
         if self.is_conj:
             view = torch._conj(view)
@@ -213,8 +215,12 @@ class LazyCall:
         after.call = self
         self.written.append((before, weakref.ref(after)))
 
-    def run(self) -> None:
-        """Run the operator on the host and keep its results; everything that it reads is there."""
+    def run(self) -> dict[int, Tensor]:
+        """Run the operator on the host and keep its results; everything that it reads is there.
+
+        Returns:
+            All elements of what it has written, by the identity of the value before.
+        """
         result, writable = self.result()
         flat_results = result if isinstance(result, (list, tuple)) else [result]
         for index, spec, reference in self.outputs:
@@ -227,6 +233,7 @@ class LazyCall:
             if after is not None and after.call is self:
                 after.flat = writable[id(before)]
                 after.call = None
+        return writable
 
     def result(self) -> tuple[Any, dict[int, Tensor]]:
         """Return what the operator returns on the host, and what it has written.
