@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Collection
 from dataclasses import fields
 from fnmatch import fnmatchcase
 from importlib.metadata import EntryPoint, entry_points, version
@@ -94,6 +95,12 @@ def _checked(name: str, entry: EntryPoint) -> Zoo:
         raise ZooError(
             f"zoo {name!r}: {entry.value} calls itself {offered.name!r}; the entry point must have "
             "the same name"
+        )
+    taken = getattr(offered, "takes", ())
+    if isinstance(taken, str) or not isinstance(taken, Collection):
+        raise ZooError(
+            f"zoo {name!r}: {entry.value} has takes = {taken!r}; it is a set of "
+            f"{', '.join(map(repr, OF_MODEL))}"
         )
     unknown = sorted(set(takes(offered)) - set(OF_MODEL))
     if unknown:

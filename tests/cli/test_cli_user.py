@@ -36,6 +36,8 @@ class NeedyZoo(TinyZoo):
 needy, greedy = NeedyZoo("needy", "not-there"), NeedyZoo("greedy", "not-there-either")
 mistaken = NeedyZoo("mistaken", "tinyzoo")
 mistaken.takes = {"depth"}
+taciturn = NeedyZoo("taciturn", "tinyzoo")
+taciturn.takes = None
 number = 12
 zoo = FailingZoo()
 """
@@ -154,7 +156,7 @@ def install(site: Path, code: str) -> dict[str, str]:
     (metadata / "entry_points.txt").write_text(
         "[export_profiles.zoos]\ntiny = tinyzoo:zoo\nabsent = tinyzoo:absent\n"
         "needy = tinyzoo:needy\ngreedy = tinyzoo:greedy\nnumber = tinyzoo:number\n"
-        "mistaken = tinyzoo:mistaken\n"
+        "mistaken = tinyzoo:mistaken\ntaciturn = tinyzoo:taciturn\n"
         "other = tinyzoo:zoo\ntorchvision = tinyzoo:zoo\n"
     )
     path = os.pathsep.join(filter(None, [str(site), os.environ.get("PYTHONPATH")]))
@@ -193,6 +195,7 @@ def test_package_brings_a_zoo(plugin, tmp_path) -> None:
         ("tinny", "did you mean 'tiny'?"),
         ("absent", "cannot be loaded from tinyzoo:absent: AttributeError"),
         ("mistaken", "takes 'depth', which is none of image_size, seq_len, set"),
+        ("taciturn", "has takes = None; it is a set of 'image_size', 'seq_len', 'set'"),
         ("number", "tinyzoo:number is no zoo, it lacks name, package, names, build"),
         ("other", "calls itself 'tiny'"),
         ("torchvision", "and tinyzoo; uninstall one of them"),
